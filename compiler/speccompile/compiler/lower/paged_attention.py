@@ -1,0 +1,67 @@
+"""OpenVINO: cache update and attention become one node that the runtime maps to paged attention.
+
+OpenVINO converts opset-24 `Attention`, but not `TensorScatter`, and its in-place form is the paged
+operator, which has no ONNX counterpart. The node ``speccompile::PagedAttention`` stands for it: its
+inputs are query, key and value [B, heads, N, D], the two caches as pages [P, Hkv, page, D], then
+``past_lens`` [B], ``subsequence_begins`` [B + 1], ``block_indices`` [pages used],
+``block_indices_begins`` [B + 1] and ``max_context_len`` [], all int32; its output is [B, H, N, D].
+Rows see what precedes them: the explicit mask is replaced by ``past_lens``, so a lowered graph takes
+chains of proposals only.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from speccompile.compiler.graph import PROJECT_DOMAIN, GraphBuilder, declare
+from speccompile.compiler.lower.cached_attention import cached_attentions, replace_inputs
+from speccompile.compiler.lower.passes import Pass
+
+__all__ = ["PAGED_ATTENTION"]
+
+_PAGE_ROWS = 32  # the page size of OpenVINO's CPU plugin
+
+
+def _rewrite(model: ir.Model) -> int:
+    graph = model.graph
+    control = [
+        declare("past_lens", ir.DataType.INT32, ("B",)),
+        declare("subsequence_begins", ir.DataType.INT32, ("B+1",)),
+        declare("block_indices", ir.DataType.INT32, ("pages",)),
+        declare("block_indices_begins", ir.DataType.INT32, ("B+1",)),
+        declare("max_context_len", ir.DataType.INT32, ()),
+    ]
+    found = list(cached_attentions(graph))
+    for attention in found:
+        builder = GraphBuilder()
+        heads = attention.node.outputs[0]
+        mixed = builder.op(
+            "PagedAttention",
+            f"{attention.node.name}/Paged",
+            attention.query,
+            attention.key,
+            attention.value,
+            attention.key_cache,
+            attention.value_cache,
+            *control,
+            domain=PROJECT_DOMAIN,
+            kv_heads=attention.kv_heads,
+            head_dim=attention.head_dim,
+        )
+        builder.splice(graph, attention.node)
+        heads.replace_all_uses_with(mixed)
+        for cache in (attention.key_cache, attention.value_cache):
+            cache.shape = ir.Shape(("P", attention.kv_heads, _PAGE_ROWS, attention.head_dim))
+    replace_inputs(
+        graph, frozenset({"attention_mask", "write_index"}), control, frozenset({"logits"})
+    )
+    return len(found)
+
+
+PAGED_ATTENTION = Pass(
+    "paged_attention",
+    _rewrite,
+    requires=frozenset({"Attention", "TensorScatter"}),
+    ensures=frozenset({"PagedAttention"}),
+    removes=frozenset({"Attention", "TensorScatter"}),
+)

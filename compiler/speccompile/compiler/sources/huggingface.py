@@ -1,0 +1,125 @@
+"""Model folders as `transformers` saves them: config.json, *.safetensors and tokenizer files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+
+from speccompile.compiler.decoder import tensor_shapes
+from speccompile.compiler.families import decoder_config
+from speccompile.compiler.sources.checkpoint import Provenance, SourceError, check_tensor
+from speccompile.compiler.sources.digest import verified_sha256
+from speccompile.compiler.sources.folder_tokenizer import folder_tokenizer
+from speccompile.compiler.sources.metadata import read_json
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["HuggingFaceCheckpoint"]
+
+_PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+_EXACT_IN_FLOAT32 = ("F32", "F16", "BF16")
+
+
+class HuggingFaceCheckpoint:
+    """A folder with one safetensors file or several with an index. Code in it is never run."""
+
+    def __init__(
+        self, folder: Path, *, source: str, sha256: str | None = None, revision: str | None = None
+    ) -> None:
+        """Open `folder`; `source` is what the user called it, `sha256` what its weights hash to.
+
+        Raises SourceError if a file is missing, pickled, not the expected one or not supported.
+        """
+        config = read_json(folder / "config.json")
+        self.config = decoder_config(config.values, where=config.where)
+        self.tokenizer = folder_tokenizer(folder, config)
+        files = _weight_files(folder)
+        self.provenance = Provenance(
+            source=source,
+            revision=revision,
+            sha256=verified_sha256(source, files, expected=sha256),
+            license=_license(folder),
+        )
+        self._expected = tensor_shapes(self.config)
+        self._folder = folder
+        self._files = {
+            name: (path, tensors)
+            for path, tensors in ((path, _open(path)) for path in files)
+            for name in tensors.keys()  # noqa: SIM118 - no mapping: it cannot be iterated
+        }
+
+    def tensor(self, name: str) -> NDArray[np.float32]:
+        if name not in self._files:
+            check_tensor(name, self._folder, found=None, expected=self._expected.get(name))
+        path, tensors = self._files[name]
+        stored = tensors.get_slice(name)
+        shape = tuple(stored.get_shape())
+        check_tensor(name, path, found=shape, expected=self._expected.get(name))
+        if stored.get_dtype() not in _EXACT_IN_FLOAT32:
+            raise SourceError(
+                f"{path}: {name} is stored as {stored.get_dtype()}, which is not supported; "
+                f"supported: {', '.join(_EXACT_IN_FLOAT32)}"
+            )
+        values: NDArray[np.float32] = tensors.get_tensor(name).float().numpy()
+        return values
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model, by its index if it has one."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        names = sorted(
+            {str(name) for name in read_json(index).required("weight_map", dict).values()}
+        )
+        for name in names:
+            if Path(name).name != name or not (folder / name).is_file():
+                raise SourceError(f"{index}: names {name}, which is not in the folder")
+        return [folder / name for name in names]
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    pickled = sorted(path.name for pattern in _PICKLED for path in folder.glob(pattern))
+    if pickled:
+        raise SourceError(
+            f"{folder}: {pickled[0]} is a pickle, which can run code when loaded, and is refused; "
+            "save the model as safetensors"
+        )
+    raise SourceError(f"{folder}: has no model.safetensors, nor model.safetensors.index.json")
+
+
+def _license(folder: Path) -> str | None:
+    """The license that the model card, README.md, declares in its first lines."""
+    card = folder / "README.md"
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    declared = re.match(r"---\n(?:(?!---).*\n)*?license:[ \t]*([\w.+-]+)", text)
+    return declared[1] if declared else None
+
+
+class _Slice(Protocol):
+    def get_shape(self) -> list[int]: ...
+    def get_dtype(self) -> str: ...
+
+
+class _SafeTensors(Protocol):
+    """What this module uses of safetensors' untyped reader."""
+
+    def keys(self) -> list[str]: ...
+    def get_slice(self, name: str) -> _Slice: ...
+    def get_tensor(self, name: str) -> torch.Tensor: ...
+
+
+def _open(path: Path) -> _SafeTensors:
+    try:
+        # Through torch, because numpy has no bfloat16. Tensors stay on disk until they are read.
+        tensors: _SafeTensors = safe_open(path, framework="pt")
+    except (SafetensorError, OSError) as error:
+        raise SourceError(
+            f"{path}: not readable as safetensors ({error}); fetch the file again"
+        ) from error
+    return tensors

@@ -1,0 +1,159 @@
+"""Opening an artifact: nothing in it is used before all of it is known to be what was built.
+
+Names, kinds and sizes of all files are checked before any content is hashed, so that most faults
+are refused at once however large the artifact is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from speccompile.runtime import host
+from speccompile.runtime.errors import ArtifactError
+from speccompile.runtime.manifest import (
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    FileEntry,
+    Manifest,
+    parse_manifest,
+)
+
+__all__ = ["Artifact", "hash_files", "list_files", "open_artifact"]
+
+_SPECIAL_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFBLK: "a device",
+    stat.S_IFCHR: "a device",
+}
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A checked artifact in the folder `root`."""
+
+    root: Path
+    manifest: Manifest
+
+    def path(self, relative: str) -> Path:
+        """Where the file `relative` is; raises ArtifactError for one that the manifest lacks."""
+        if relative not in self.manifest.files:
+            raise ArtifactError(f"{self.root}: the artifact has no file {relative!r}")
+        return self.root / relative
+
+
+def open_artifact(path: Path | str, *, check: bool = True) -> Artifact:
+    """The artifact in the folder `path`, after checking that it is whole and can run here.
+
+    `check=False` skips only the sha256 of the files' content. Raises ArtifactError for an artifact
+    that is absent, incomplete or changed, CompatibilityError for a host that lacks what it needs.
+    """
+    root = Path(path)
+    manifest = parse_manifest(_read_manifest(root), str(root / MANIFEST_NAME))
+    _check_listing(root, list_files(root), manifest.files)
+    if check:
+        _check_content(root, manifest.files)
+    host.check(manifest.requires)
+    return Artifact(root, manifest)
+
+
+def list_files(root: Path) -> dict[str, int]:
+    """The size in bytes of every file under `root`, by sorted relative path with slashes.
+
+    Raises ArtifactError for anything but files and folders; links are never followed.
+    """
+    sizes: dict[str, int] = {}
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(root / folder) as entries:
+                for entry in entries:
+                    relative = f"{folder}{entry.name}"
+                    status = entry.stat(follow_symlinks=False)
+                    if stat.S_ISDIR(status.st_mode):
+                        folders.append(f"{relative}/")
+                    elif stat.S_ISREG(status.st_mode):
+                        sizes[relative] = status.st_size
+                    else:
+                        raise ArtifactError(f"{root}: {relative!r} is {_kind(status)}")
+        except OSError as error:
+            raise _unreadable(root, folder, error) from error
+    return dict(sorted(sizes.items()))
+
+
+def hash_files(root: Path, paths: Iterable[str]) -> dict[str, str]:
+    """The sha256 of each file in hexadecimal, computed in threads (hashing releases the GIL).
+
+    Raises ArtifactError for a file that cannot be read.
+    """
+    paths = list(paths)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(paths, pool.map(partial(_sha256, root), paths), strict=True))
+
+
+def _read_manifest(root: Path) -> bytes:
+    path = root / MANIFEST_NAME
+    try:
+        if not root.exists():
+            raise ArtifactError(f"{root} does not exist; build it with `speccompile build RECIPE`")
+        if not root.is_dir():
+            raise ArtifactError(f"{root} is not a speccompile artifact: it is not a folder")
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):  # Opening a FIFO would wait for ever.
+            raise ArtifactError(f"{root}: {MANIFEST_NAME!r} is {_kind(status)}")
+        with path.open("rb") as file:
+            return file.read(MAX_MANIFEST_BYTES + 1)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"{root} is not a speccompile artifact: it has no {MANIFEST_NAME}; "
+            "build one with `speccompile build RECIPE`"
+        ) from None
+    except OSError as error:
+        raise _unreadable(root, MANIFEST_NAME, error) from error
+
+
+def _check_listing(root: Path, found: Mapping[str, int], files: Mapping[str, FileEntry]) -> None:
+    for path in sorted(files.keys() - found.keys()):
+        raise ArtifactError(f"{root}: {path!r} is missing; copy or build the artifact again")
+    for path in sorted(found.keys() - files.keys() - {MANIFEST_NAME}):
+        raise ArtifactError(f"{root}: {path!r} was added after the build; remove it")
+    for path, entry in files.items():
+        if found[path] != entry.size:
+            raise ArtifactError(
+                f"{root}: {path!r} has {found[path]} bytes instead of {entry.size}; "
+                "copy or build the artifact again"
+            )
+
+
+def _check_content(root: Path, files: Mapping[str, FileEntry]) -> None:
+    for path, digest in hash_files(root, files).items():
+        if digest != files[path].sha256:
+            raise ArtifactError(
+                f"{root}: the content of {path!r} changed after the build; "
+                "copy or build the artifact again"
+            )
+
+
+def _sha256(root: Path, path: str) -> str:
+    try:
+        with (root / path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(root, path, error) from error
+
+
+def _kind(status: os.stat_result) -> str:
+    return _SPECIAL_KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
+
+
+def _unreadable(root: Path, path: str, error: OSError) -> ArtifactError:
+    return ArtifactError(f"{root}: {path!r} cannot be read: {error.strerror}")

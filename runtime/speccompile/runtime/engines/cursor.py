@@ -1,0 +1,32 @@
+"""The position of an engine in its cache: the whole of commit and roll-back for chains."""
+
+from __future__ import annotations
+
+from speccompile.runtime.errors import RequestError
+
+__all__ = ["Cursor"]
+
+
+class Cursor:
+    """Counts the rows in a cache of `capacity` slots."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0
+
+    def reserve(self, rows: int) -> int:
+        """The first slot for `rows` more rows; refuses what the cache cannot hold."""
+        if rows < 1:
+            raise RequestError("a step needs at least one row")
+        if self.length + rows > self.capacity:
+            raise RequestError(
+                f"{self.length} + {rows} tokens pass the context of {self.capacity}; "
+                "shorten the prompt, or build with a larger context.length"
+            )
+        return self.length
+
+    def rollback(self, length: int) -> None:
+        """Keep the first `length` rows."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot roll back from {self.length} to {length} rows")
+        self.length = length

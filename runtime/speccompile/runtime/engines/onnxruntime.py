@@ -1,0 +1,87 @@
+"""ONNX Runtime on CPU: attention over static caches, bound as input and output at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+
+from speccompile.runtime.engine import Logits
+from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.errors import EngineError
+from speccompile.runtime.manifest import EngineInfo
+
+__all__ = ["OnnxRuntimeEngine"]
+
+_KEPT_ROWS = 16  # bindings up to so many rows are kept: decoding uses the same few again
+
+
+class OnnxRuntimeEngine:
+    """Runs a graph lowered with `GroupQueryAttention` (see that pass for its inputs)."""
+
+    def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
+        self._cursor = Cursor(info.capacity)
+        self._vocab_size = info.vocab_size
+        try:
+            self._session = ort.InferenceSession(
+                graph, _options(threads), providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:  # the library raises classes of its own, all unrelated
+            raise EngineError(f"{graph}: ONNX Runtime cannot open it: {error}") from error
+        shape = (1, info.kv_heads, info.capacity, info.head_dim)
+        self._caches = {
+            f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
+            for layer in range(info.layers)
+            for kind in ("key_cache", "value_cache")
+        }
+        self._bindings: dict[int, tuple[ort.IOBinding, Logits]] = {}
+
+    @property
+    def capacity(self) -> int:
+        return self._cursor.capacity
+
+    @property
+    def length(self) -> int:
+        return self._cursor.length
+
+    def step(self, tokens: Sequence[int]) -> Logits:
+        rows = len(tokens)
+        end = self._cursor.reserve(rows) + rows
+        binding, logits = self._bindings.get(rows) or self._bind(rows)
+        binding.bind_cpu_input("input_ids", np.array([tokens], np.int64))
+        binding.bind_cpu_input("seqlens_k", np.array([end - 1], np.int32))
+        binding.bind_cpu_input("total_sequence_length", np.array(end, np.int32))
+        try:
+            self._session.run_with_iobinding(binding)
+        except Exception as error:
+            raise EngineError(f"ONNX Runtime failed on {rows} rows: {error}") from error
+        self._cursor.length = end
+        return logits
+
+    def rollback(self, length: int) -> None:
+        self._cursor.rollback(length)
+
+    def _bind(self, rows: int) -> tuple[ort.IOBinding, Logits]:
+        """Bind caches and logits for a number of rows; small numbers come again and are kept."""
+        binding = self._session.io_binding()
+        for name, cache in self._caches.items():
+            binding.bind_ortvalue_input(name, cache)
+            binding.bind_ortvalue_output(f"new_{name}", cache)
+        # On CPU an OrtValue made from an array is that array: the engine writes into it.
+        logits = np.empty((1, rows, self._vocab_size), np.float32)
+        binding.bind_ortvalue_output("logits", ort.OrtValue.ortvalue_from_numpy(logits))
+        bound = binding, logits[0]
+        if rows <= _KEPT_ROWS:
+            self._bindings[rows] = bound
+        return bound
+
+
+def _options(threads: int) -> ort.SessionOptions:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Two sessions with spinning workers halve each other: stop spinning when a run ends.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    return options

