@@ -43,10 +43,12 @@ def rope_tables(config: DecoderConfig, positions: int) -> tuple[np.ndarray, np.n
     """Cosines and sines [positions, D / 2], fp32, of the rotary embedding (arXiv 2104.09864).
 
     The angles are computed in fp32, as the reference implementation does: at position 2,000 an
-    fp64 angle differs by more than the tolerance of the equality test.
+    fp64 angle differs by more than the tolerance of the equality test. The power alone is taken in
+    fp64 and rounded: torch's fp32 power is that, numpy's is often one unit off in the last place.
     """
     exponents = np.arange(0, config.head_dim, 2, dtype=np.float32) / np.float32(config.head_dim)
-    frequencies = np.float32(1.0) / np.power(np.float32(config.rope_theta), exponents)
+    powers = np.power(np.float64(config.rope_theta), exponents.astype(np.float64))
+    frequencies = np.float32(1.0) / powers.astype(np.float32)
     angles = np.outer(np.arange(positions, dtype=np.float32), frequencies).astype(np.float32)
     return np.cos(angles), np.sin(angles)
 

@@ -10,7 +10,7 @@ __all__ = ["DecoderConfig", "tensor_shapes"]
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The dimensions of a Llama-family decoder (pre-norm, RMSNorm, RoPE, gated SiLU, grouped heads)."""
+    """The dimensions of a Llama-family decoder: RMSNorm before, RoPE, gated SiLU, grouped heads."""
 
     vocab_size: int
     hidden_size: int

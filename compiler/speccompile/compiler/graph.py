@@ -66,11 +66,11 @@ class GraphBuilder:
         return node.outputs
 
     def weight(self, name: str, tensor: ir.TensorProtocol) -> ir.Value:
-        """An initializer; asking twice for a name gives the same value, so tied weights stay one."""
+        """An initializer; asking twice for a name gives one value, so tied weights stay one."""
         if name not in self.initializers:
             self.initializers[name] = ir.Value(
                 name=name,
-                shape=ir.Shape(tensor.shape),
+                shape=ir.Shape(tensor.shape.numpy()),
                 type=ir.TensorType(tensor.dtype),
                 const_value=tensor,
             )
@@ -87,9 +87,7 @@ class GraphBuilder:
                 graph.register_initializer(value)
         graph.insert_before(before, self.nodes)
 
-    def model(
-        self, name: str, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
-    ) -> ir.Model:
+    def model(self, name: str, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]) -> ir.Model:
         """The finished model."""
         graph = ir.Graph(
             inputs,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import onnx_ir as ir
@@ -33,7 +34,7 @@ class Weights(Mapping[str, ir.ExternalTensor]):
     def __init__(self, folder: Path) -> None:
         with (folder / WEIGHTS_FILE).open("rb") as file:
             header_size = int.from_bytes(file.read(8), "little")
-            header: dict[str, dict[str, object]] = json.loads(file.read(header_size))
+            header: dict[str, _Entry] = json.loads(file.read(header_size))
         self._tensors = {
             name: _external(name, entry, 8 + header_size, folder)
             for name, entry in header.items()
@@ -60,16 +61,22 @@ class Weights(Mapping[str, ir.ExternalTensor]):
         return values if scale is None else values * scale.numpy()[:, None]
 
 
-def _external(
-    name: str, entry: dict[str, object], data_start: int, folder: Path
-) -> ir.ExternalTensor:
-    begin, end = entry["data_offsets"]  # type: ignore[misc]  # safetensors: two integers
+class _Entry(TypedDict):
+    """What a safetensors header says of a tensor; the offsets count from the header's end."""
+
+    dtype: str
+    shape: list[int]
+    data_offsets: tuple[int, int]
+
+
+def _external(name: str, entry: _Entry, data_start: int, folder: Path) -> ir.ExternalTensor:
+    begin, end = entry["data_offsets"]
     return ir.ExternalTensor(
         WEIGHTS_FILE,
         data_start + begin,
         end - begin,
-        _DTYPES[str(entry["dtype"])],
-        shape=ir.Shape(entry["shape"]),  # type: ignore[arg-type]  # safetensors: integers
+        _DTYPES[entry["dtype"]],
+        shape=ir.Shape(entry["shape"]),
         name=name,
         base_dir=folder,
     )

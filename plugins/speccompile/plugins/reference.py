@@ -45,7 +45,9 @@ def greedy_walk(logits: NDArray[np.float32], proposal: Sequence[int]) -> Verdict
     return Verdict(accepted, int(choices[accepted]))
 
 
-def target_walk(target: Sequence[Law], proposal: Sequence[int], uniforms: Sequence[float]) -> Verdict:
+def target_walk(
+    target: Sequence[Law], proposal: Sequence[int], uniforms: Sequence[float]
+) -> Verdict:
     """For proposals that were not drawn but derived (n-grams): draw from the target, then compare.
 
     `target` and `uniforms` have K + 1 entries. Exact by construction: what is emitted is always the
@@ -68,8 +70,8 @@ def token_rule(
     """Speculative sampling, token by token (arXiv 2211.17192 and 2302.01318).
 
     x_i, drawn from draft law q_i, stands with probability min(1, p_i(x_i) / q_i(x_i)); at the first
-    that falls, the emitted token comes from the residual max(p_i - q_i, 0). `target` has K + 1 laws,
-    `draft` the K laws that the proposals were drawn from, bit for bit.
+    that falls, the emitted token comes from the residual max(p_i - q_i, 0). `target` has K + 1
+    laws, `draft` the K laws that the proposals were drawn from, bit for bit.
     """
     for index, token in enumerate(proposal):
         p, q = target[index], draft[index]

@@ -48,12 +48,12 @@ class Engine(Protocol):
 
 def prefill(engine: Engine, tokens: Sequence[int]) -> Logits:
     """Append a prompt in chunks; returns the logits of its last row, [V]."""
-    logits: Logits | None = None
+    last: Logits | None = None
     for start in range(0, len(tokens), PREFILL_ROWS):
-        logits = engine.step(tokens[start : start + PREFILL_ROWS])
-    if logits is None:
+        last = engine.step(tokens[start : start + PREFILL_ROWS])[-1]
+    if last is None:
         raise RequestError("the prompt is empty; give it at least one token")
-    return logits[-1]
+    return last
 
 
 def open_engine(info: EngineInfo, graph: Path, *, threads: int = 0) -> Engine:

@@ -83,7 +83,7 @@ class EngineInfo:
     `precision` is that of the weights, `arithmetic` that of the sums. `cost_ms` maps query rows to
     the median milliseconds of a step with that many, measured on the build host. Steps of fewer
     than `min_rows` rows are padded to it: from there on, a row's bits do not depend on how many
-    rows are computed with it. `capacity` counts cache slots, padding included.
+    rows are computed with it (0: they always do). `capacity` counts cache slots, padding included.
     """
 
     role: Literal["target", "draft"]

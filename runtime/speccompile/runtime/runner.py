@@ -46,7 +46,8 @@ class Runner:
         Sessions share the engines and their caches: use one at a time.
         """
         kind = draft or self.manifest.defaults.draft
-        return Session(self.engine("target"), self._draft(kind))
+        context = self.manifest.model.context_length
+        return Session(self.engine("target"), self._draft(kind), context=context)
 
     def engine(self, role: str) -> Engine:
         """The open engine of a role, "target" or "draft"."""

@@ -26,7 +26,7 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """What to generate. `draft_length` is the most tokens a round may propose; 0 decodes plainly."""
+    """What to generate. `draft_length` limits the tokens a round proposes; 0 decodes plainly."""
 
     max_new_tokens: int = 128
     sampling: Sampling = field(default_factory=Sampling)
@@ -47,8 +47,12 @@ class Session:
     again. `statistics` and `finish` are those of the latest request.
     """
 
-    def __init__(self, target: Engine, draft: Draft | None = None) -> None:
+    def __init__(
+        self, target: Engine, draft: Draft | None = None, *, context: int | None = None
+    ) -> None:
+        """`context` limits a sequence to so many tokens, by default the target's capacity."""
         self._target = MeteredEngine(target)
+        self._context = context or target.capacity
         self._draft = draft
         self._rows: list[int] = []  # the tokens in the target's cache
         self.statistics = Statistics()
@@ -58,13 +62,13 @@ class Session:
         """Yield the tokens after `prompt`, as the target alone would choose them.
 
         A stop token ends the sequence and is not yielded. Raises RequestError for a prompt that is
-        empty or leaves no room in the context.
+        empty or longer than the context.
         """
-        capacity = self._target.capacity
-        if not 0 < len(prompt) < capacity:
+        capacity = self._context
+        if not 0 < len(prompt) <= capacity:
             raise RequestError(
-                f"the prompt has {len(prompt)} tokens; it must have 1 to {capacity - 1} "
-                f"(the context is {capacity})"
+                f"the prompt has {len(prompt)} tokens; it must have 1 to {capacity}, "
+                "the length of the context"
             )
         self.statistics, self.finish = Statistics(prompt_tokens=len(prompt)), Finish.LENGTH
         tokens = list(prompt)

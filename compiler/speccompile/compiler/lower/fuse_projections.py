@@ -42,9 +42,7 @@ def _fuse_group(graph: ir.Graph, group: list[Linear]) -> None:
     weight = builder.op("Transpose", f"{path}/weight", weight, perm=[1, 0])
     product = builder.op("MatMul", path, first.rows, weight)
     widths = builder.constant(f"{path}.widths", np.array([len(array) for array in arrays]))
-    parts = builder.split(
-        "Split", f"{path}/Split", product, widths, outputs=len(group), axis=-1
-    )
+    parts = builder.split("Split", f"{path}/Split", product, widths, outputs=len(group), axis=-1)
     builder.splice(graph, first.node)
     for linear, part in zip(group, parts, strict=True):
         linear.output.replace_all_uses_with(part)

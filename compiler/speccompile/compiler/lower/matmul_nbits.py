@@ -72,7 +72,7 @@ def _gather_packed(graph: ir.Graph, gather: ir.Node, weight: ir.Value, blocks: i
     rows = builder.op("Gather", f"{path}/blocks", blocks, gather.inputs[1])
     flat = builder.constant("shape.flat", np.array([0, 0, -1]))
     rows = builder.op("Reshape", f"{path}/flat", rows, flat)
-    columns = int(weight.shape[1]) if weight.shape else 0  # type: ignore[arg-type]
+    columns = stored_array(weight).shape[1]
     if columns % BLOCK_ROWS:
         bounds = (np.array([0]), np.array([columns]), np.array([2]))
         start, end, axis = (
@@ -81,7 +81,7 @@ def _gather_packed(graph: ir.Graph, gather: ir.Node, weight: ir.Value, blocks: i
         )
         rows = builder.op("Slice", f"{path}/columns", rows, start, end, axis)
     rows = builder.op("Cast", f"{path}/float", rows, to=ir.DataType.FLOAT)
-    zero = builder.constant(f"{path}.zero_point", np.float32(_ZERO_POINT))
+    zero = builder.constant(f"{path}.zero_point", np.array([_ZERO_POINT], np.float32))
     centred = builder.op("Sub", f"{path}/centred", rows, zero)
     builder.splice(graph, gather)
     (cast,) = gather.outputs[0].consumers()

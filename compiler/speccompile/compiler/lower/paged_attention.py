@@ -4,9 +4,9 @@ OpenVINO converts opset-24 `Attention`, but not `TensorScatter`, and its in-plac
 operator, which has no ONNX counterpart. The node ``speccompile::PagedAttention`` stands for it: its
 inputs are query, key and value [B, heads, N, D], the two caches as pages [P, Hkv, page, D], then
 ``past_lens`` [B], ``subsequence_begins`` [B + 1], ``block_indices`` [pages used],
-``block_indices_begins`` [B + 1] and ``max_context_len`` [], all int32; its output is [B, H, N, D].
-Rows see what precedes them: the explicit mask is replaced by ``past_lens``, so a lowered graph takes
-chains of proposals only.
+``block_indices_begins`` [B + 1] and ``max_context_len`` [], all int32; its output is
+[B, H, N, D]. Rows see what precedes them: the explicit mask is replaced by ``past_lens``, so a
+lowered graph takes chains of proposals only.
 """
 
 from __future__ import annotations

@@ -40,13 +40,14 @@ def run_passes(model: ir.Model, passes: Sequence[Pass]) -> dict[str, int]:
         before = _operators(model)
         if missing := entry.requires - before:
             raise _broken(entry, f"needs {_names(missing)}, which the graph lacks", counts)
-        counts[entry.name] = entry.run(model)
+        rewrites = entry.run(model)
         RemoveUnusedNodesPass()(model)
         after = _operators(model)
         if missing := entry.ensures - after:
             raise _broken(entry, f"should have produced {_names(missing)}", counts)
         if left := entry.removes & after:
             raise _broken(entry, f"left {_names(left)} behind", counts)
+        counts[entry.name] = rewrites
     return counts
 
 

@@ -24,12 +24,7 @@ class OnnxRuntimeEngine:
     def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
         self._cursor = Cursor(info.capacity)
         self._vocab_size = info.vocab_size
-        try:
-            self._session = ort.InferenceSession(
-                graph, _options(threads), providers=["CPUExecutionProvider"]
-            )
-        except Exception as error:  # the library raises classes of its own, all unrelated
-            raise EngineError(f"{graph}: ONNX Runtime cannot open it: {error}") from error
+        self._session = _open(graph, threads)
         shape = (1, info.kv_heads, info.capacity, info.head_dim)
         self._caches = {
             f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
@@ -56,7 +51,7 @@ class OnnxRuntimeEngine:
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
-            raise EngineError(f"ONNX Runtime failed on {rows} rows: {error}") from error
+            raise EngineError(f"ONNX Runtime failed on {rows} rows: {_line(error)}") from error
         self._cursor.length = end
         return logits
 
@@ -78,10 +73,17 @@ class OnnxRuntimeEngine:
         return bound
 
 
-def _options(threads: int) -> ort.SessionOptions:
+def _open(graph: Path, threads: int) -> ort.InferenceSession:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
     # Two sessions with spinning workers halve each other: stop spinning when a run ends.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    return options
+    try:
+        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # the library raises classes of its own, all unrelated
+        raise EngineError(f"{graph}: ONNX Runtime cannot open it: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())

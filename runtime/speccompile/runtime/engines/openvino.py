@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,19 +31,19 @@ class OpenVINOEngine:
 
     def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
         self._cursor = Cursor(info.capacity)
+        self._pages = np.arange(-(-info.capacity // _PAGE_ROWS), dtype=np.int32)
         try:
             compiled = _compile(info, graph, threads)
             self._request = compiled.create_infer_request()
             for port in compiled.inputs:
                 name = port.any_name
                 if name.startswith(("key_cache.", "value_cache.")):
-                    pages = (info.capacity // _PAGE_ROWS, info.kv_heads, _PAGE_ROWS, info.head_dim)
-                    tensor = ov.Tensor(port.element_type, ov.Shape(pages))
+                    shape = (len(self._pages), info.kv_heads, _PAGE_ROWS, info.head_dim)
+                    tensor = ov.Tensor(port.element_type, ov.Shape(shape))
                     tensor.data[:] = 0
                     self._request.set_tensor(name, tensor)
         except RuntimeError as error:
             raise EngineError(f"{graph}: OpenVINO cannot open it: {_last_line(error)}") from error
-        self._pages = np.arange(info.capacity // _PAGE_ROWS, dtype=np.int32)
 
     @property
     def capacity(self) -> int:
@@ -70,8 +70,8 @@ class OpenVINOEngine:
         except RuntimeError as error:
             raise EngineError(f"OpenVINO failed on {rows} rows: {_last_line(error)}") from error
         self._cursor.length = end
-        logits: NDArray[np.float32] = self._request.get_tensor("logits").data
-        return logits[0]
+        logits: Logits = self._request.get_tensor("logits").data[0]
+        return logits
 
     def rollback(self, length: int) -> None:
         self._cursor.rollback(length)
@@ -82,9 +82,7 @@ class OpenVINOEngine:
 
 def _compile(info: EngineInfo, graph: Path, threads: int) -> ov.CompiledModel:
     core = ov.Core()
-    core.add_extension(
-        ConversionExtension("PagedAttention", "speccompile", _paged_attention(info))
-    )
+    core.add_extension(ConversionExtension("PagedAttention", "speccompile", _paged_attention(info)))
     # The cache of a draft may round to fp16: it is never what decides. A target's may not.
     exact_cache = info.role == "target"
     return core.compile_model(
@@ -101,12 +99,13 @@ def _compile(info: EngineInfo, graph: Path, threads: int) -> ov.CompiledModel:
     )
 
 
-def _paged_attention(info: EngineInfo):  # noqa: ANN202  # OpenVINO's callback has no public type
+def _paged_attention(info: EngineInfo) -> Callable[[NodeContext], list[ov.Output]]:
     """The converter of one ``speccompile::PagedAttention`` node to OpenVINO's operator."""
 
     def convert(node: NodeContext) -> list[ov.Output]:
         query, key, value, *cache = (node.get_input(index) for index in range(10))
-        operator = ov.op._PagedAttentionExtension(  # the operator has no public constructor
+        # The operator has no public constructor.
+        operator = ov.op._PagedAttentionExtension(  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage]
             [
                 _flat(query, info.heads * info.head_dim),
                 _flat(key, info.kv_heads * info.head_dim),
@@ -125,7 +124,8 @@ def _paged_attention(info: EngineInfo):  # noqa: ANN202  # OpenVINO's callback h
             facts[f"{side}_head_size"] = info.head_dim
         shape = np.array([1, -1, info.heads, info.head_dim])
         mixed = ops.reshape(operator.output(0), shape, special_zero=False)
-        return ops.transpose(mixed, np.array([0, 2, 1, 3])).outputs()
+        heads: list[ov.Output] = ops.transpose(mixed, np.array([0, 2, 1, 3])).outputs()
+        return heads
 
     return convert
 

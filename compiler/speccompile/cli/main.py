@@ -1,0 +1,76 @@
+"""The `speccompile` command: a group whose commands are imported when they are called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from typing import NoReturn
+
+import click
+
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["cli", "main"]
+
+_COMMANDS = {
+    "build": "Compile a recipe into an artifact.",
+    "run": "Generate text with an artifact.",
+    "bench": "Measure an artifact against plain decoding.",
+    "verify": "Prove that an artifact is lossless.",
+    "inspect": "Show and check what an artifact holds.",
+    "recipes": "List the recipes that come with speccompile.",
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands and their summaries without importing them: help must be instant."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"speccompile.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        # A mistyped command gets click's own message with the nearest names.
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start with:  speccompile build smollm2-135m",
+)
+@click.version_option(version("speccompile"), prog_name="speccompile")
+def cli() -> None:
+    """Compile a draft and a target language model into one verified speculative-decoding artifact,
+    and run it."""
+
+
+def main() -> NoReturn:
+    """Run the command line; an expected error is one line on standard error, never a traceback."""
+    try:
+        cli.main(standalone_mode=True)
+    except SpeccompileError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("speccompile"):
+            raise
+        click.echo(
+            f"error: this command needs the package {error.name}; "
+            "install it with: pip install 'speccompile[compiler]'",
+            err=True,
+        )
+        sys.exit(1)
+    sys.exit(0)

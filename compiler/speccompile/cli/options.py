@@ -1,0 +1,35 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+__all__ = ["artifact_argument", "read_text", "threads_option"]
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def artifact_argument(command: _Command) -> _Command:
+    """ARTIFACT: a folder; whether it is an artifact is for the runtime to say."""
+    return click.argument("artifact", type=click.Path(path_type=Path))(command)
+
+
+def threads_option(command: _Command) -> _Command:
+    """--threads: 0 takes every core."""
+    return click.option(
+        "--threads", type=click.IntRange(min=0), default=0, help="Threads; 0 takes every core."
+    )(command)
+
+
+def read_text(path: Path) -> str:
+    """A text file, or an error that names it."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise click.ClickException(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path}: is not UTF-8 text ({error.reason})") from error

@@ -1,0 +1,154 @@
+"""Put an artifact together from the results of the stages."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from speccompile.compiler.execute import StageResult
+from speccompile.compiler.publish import hash_tree
+from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.stages.load import Loaded
+from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
+from speccompile.compiler.stages.measure import MEASURE_FILE
+from speccompile.compiler.zipapp import write_zipapp
+from speccompile.runtime.host import cpu_flags
+from speccompile.runtime.manifest import (
+    MANIFEST_NAME,
+    SCHEMA_VERSION,
+    Defaults,
+    EngineInfo,
+    Manifest,
+    ModelInfo,
+    Requirements,
+)
+from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
+
+__all__ = ["Candidate", "assemble", "candidates", "choose", "write_manifest"]
+
+BUILD_REPORT_FILE = "reports/build.json"
+
+_ROLES = {
+    "engines": "engine",
+    "tokenizer": "tokenizer",
+    "reports": "report",
+    "run.pyz": "runtime",
+}
+
+# The engines compile their kernels when they open, for the processor they find; this is the least
+# their x86-64 builds run on. What else the build host had is not required, only recorded.
+_RELIED_ON = ("avx2", "fma", "f16c")
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One measured engine for one role, and the folder with its graph."""
+
+    engine: EngineInfo
+    accuracy: Mapping[str, float]
+    folder: Path
+
+
+def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, list[Candidate]]:
+    """What was measured for every role."""
+    found: dict[str, list[Candidate]] = {}
+    for role in ("target", "draft") if recipe.draft else ("target",):
+        for backend in recipe.engine.cpu:
+            path = results[f"measure {role} {backend}"].folder / MEASURE_FILE
+            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            fields = content["engine"]
+            cost = {int(rows): ms for rows, ms in fields.pop("cost_ms").items()}
+            engine = EngineInfo(**fields, cost_ms=cost)
+            folder = results[f"lower {role} {backend}"].folder
+            found.setdefault(role, []).append(Candidate(engine, content["accuracy"], folder))
+    return found
+
+
+def choose(role: str, among: Sequence[Candidate]) -> Candidate:
+    """The best engine of a role: for a draft the fastest single row, for a target the fastest
+    verification of five, among those whose rows are exact if there are any."""
+    if role == "draft":
+        return min(among, key=lambda entry: entry.engine.cost_ms[1])
+    return min(among, key=lambda entry: (entry.engine.min_rows == 0, entry.engine.cost_ms[5]))
+
+
+def assemble(
+    staging: Path, recipe: Recipe, results: Mapping[str, StageResult], chosen: Mapping[str, Candidate]
+) -> Manifest:
+    """Fill `staging` with engines, tokenizer and runtime; returns a manifest without claims."""
+    loaded = Loaded(results["load target"].folder)
+    engines: dict[str, EngineInfo] = {}
+    for role, candidate in chosen.items():
+        folder = Path("engines/cpu") / role
+        (staging / folder).mkdir(parents=True)
+        for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
+            shutil.copyfile(candidate.folder / name, staging / folder / name)
+        engines[role] = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
+    _write_tokenizer(staging, loaded.tokenizer)
+    write_zipapp(staging / "run.pyz")
+    return Manifest(
+        schema=SCHEMA_VERSION,
+        name=recipe.name,
+        compiler_version=version("speccompile"),
+        model=ModelInfo(
+            vocab_size=loaded.config.vocab_size,
+            context_length=recipe.context.length,
+            layers=loaded.config.layers,
+            kv_heads=loaded.config.kv_heads,
+            head_dim=loaded.config.head_dim,
+            bos_token_id=loaded.tokenizer["bos_token_id"],
+            eos_token_ids=tuple(loaded.tokenizer["eos_token_ids"]),
+        ),
+        engines=engines,
+        defaults=Defaults("model" if "draft" in engines else "ngram", 4),
+        requires=_requirements(engines),
+        provenance={
+            "recipe": json.loads(recipe.canonical()),
+            "target": loaded.provenance,
+            "draft": _draft_provenance(recipe, results),
+        },
+        acceptance=(),
+        lossless=False,
+        files={},
+    )
+
+
+def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
+    """Hash every file of `staging` and write the manifest over them."""
+    (staging / MANIFEST_NAME).unlink(missing_ok=True)
+    manifest = replace(manifest, files=hash_tree(staging, _ROLES))
+    (staging / MANIFEST_NAME).write_bytes(manifest.to_bytes())
+    return manifest
+
+
+def _write_tokenizer(staging: Path, tokenizer: Mapping[str, Any]) -> None:
+    path = staging / TOKENIZER_FILE
+    path.parent.mkdir()
+    path.write_text(tokenizer["tokenizer_json"], encoding="utf-8")
+    if tokenizer["chat_template"]:
+        (staging / CHAT_TEMPLATE_FILE).write_text(tokenizer["chat_template"], encoding="utf-8")
+
+
+def _requirements(engines: Mapping[str, EngineInfo]) -> Requirements:
+    packages = {engine.backend for engine in engines.values()} | {"tokenizers"}
+    have = cpu_flags() or frozenset()
+    return Requirements(
+        architecture=platform.machine(),
+        cpu_flags=tuple(flag for flag in _RELIED_ON if flag in have),
+        packages={name: ".".join(version(name).split(".")[:2]) for name in sorted(packages)},
+    )
+
+
+def _draft_provenance(recipe: Recipe, results: Mapping[str, StageResult]) -> object:
+    if recipe.draft is None:
+        return None
+    if recipe.draft.source == "target":
+        return {"source": "target"}
+    return Loaded(results["load draft"].folder).provenance
+

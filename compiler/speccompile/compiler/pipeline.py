@@ -1,0 +1,128 @@
+"""The build as a readable list of stages, checked before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
+
+from speccompile.compiler.recipe import Recipe
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["PROBED_ROWS", "Stage", "keys", "plan"]
+
+PROBED_ROWS = tuple(range(1, 10)) + (16,)
+"""Row counts whose cost is measured: every draft length from 0 to 8, and one beyond."""
+
+_SPARE_ROWS = 32
+"""Cache slots beyond the context: the room of the padding that keeps rows exact."""
+
+# Stages run this code: a release of any of them may change what a stage writes.
+_TOOLCHAIN = ("speccompile", "onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step: a function that turns input folders and settings into an output folder.
+
+    `run` names it as ``module:function``; it is called ``(folder, inputs, settings)`` in a process
+    of its own. `inputs` are the names of earlier stages. `settings` is JSON, and with the inputs
+    all that the result may depend on: a result is cached under their hash.
+    """
+
+    name: str
+    run: str
+    inputs: tuple[str, ...] = ()
+    settings: Mapping[str, object] = field(default_factory=dict[str, object])
+
+
+def plan(recipe: Recipe) -> list[Stage]:
+    """The stages of `recipe`: load, then for each role quantize, export, and for each engine
+    lower and measure."""
+    stages = [_load("target", recipe.target.source, recipe.target.sha256)]
+    precisions = {"target": recipe.target.precision}
+    if recipe.draft:
+        precisions["draft"] = recipe.draft.precision
+        if recipe.draft.source != "target":
+            stages.append(_load("draft", recipe.draft.source, recipe.draft.sha256))
+    loaded = {stage.name for stage in stages}
+    for role, precision in precisions.items():
+        source = f"load {role}" if f"load {role}" in loaded else "load target"
+        stages += _compile(recipe, role, precision, source)
+    _check_order(stages)
+    return stages
+
+
+def keys(stages: Sequence[Stage]) -> dict[str, str]:
+    """The cache key of every stage: a hash of its settings, its inputs' keys and the toolchain."""
+    toolchain = {package: version(package) for package in _TOOLCHAIN}
+    result: dict[str, str] = {}
+    for stage in stages:
+        identity = {
+            "run": stage.run,
+            "settings": dict(stage.settings),
+            "inputs": [result[name] for name in stage.inputs],
+            "toolchain": toolchain,
+        }
+        text = json.dumps(identity, sort_keys=True)
+        result[stage.name] = hashlib.sha256(text.encode()).hexdigest()[:24]
+    return result
+
+
+def _load(role: str, source: str, sha256: str | None) -> Stage:
+    return Stage(
+        f"load {role}",
+        "speccompile.compiler.stages.load:run",
+        settings={"source": source, "sha256": sha256},
+    )
+
+
+def _compile(recipe: Recipe, role: str, precision: str, source: str) -> list[Stage]:
+    stages = [
+        Stage(
+            f"quantize {role}",
+            "speccompile.compiler.stages.quantize:run",
+            (source,),
+            {"precision": precision},
+        ),
+        Stage(
+            f"export {role}",
+            "speccompile.compiler.stages.export:run",
+            (source, f"quantize {role}"),
+            {"capacity": recipe.context.length + _SPARE_ROWS},
+        ),
+    ]
+    for backend in recipe.engine.cpu:
+        lower = f"lower {role} {backend}"
+        shared = {"backend": backend, "precision": precision}
+        stages += [
+            Stage(lower, "speccompile.compiler.stages.lower:run", (f"export {role}",), shared),
+            Stage(
+                f"measure {role} {backend}",
+                "speccompile.compiler.stages.measure:run",
+                (source, f"export {role}", lower),
+                {
+                    **shared,
+                    "role": role,
+                    "capacity": recipe.context.length + _SPARE_ROWS,
+                    "threads": recipe.engine.threads,
+                    "rows": list(PROBED_ROWS),
+                },
+            ),
+        ]
+    return stages
+
+
+def _check_order(stages: Sequence[Stage]) -> None:
+    done: set[str] = set()
+    for stage in stages:
+        if missing := [name for name in stage.inputs if name not in done]:
+            raise SpeccompileError(
+                f"stage {stage.name!r} needs {', '.join(missing)} before it; "
+                f"the order is {', '.join(entry.name for entry in stages)}"
+            )
+        if stage.name in done:
+            raise SpeccompileError(f"stage {stage.name!r} stands twice in the pipeline")
+        done.add(stage.name)

@@ -1,0 +1,72 @@
+"""validate: run the assembled artifact as a user would, and measure what its claims rest on.
+
+Plain and speculative decoding of the same prompts must give the same tokens; on the way the
+acceptance of the draft is counted by position, from which the best draft length follows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from speccompile.runtime.artifact import open_artifact
+from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
+from speccompile.runtime.session import Request, Session
+
+__all__ = ["LONGEST_DRAFT", "VALIDATE_FILE", "run"]
+
+VALIDATE_FILE = "validate.json"
+LONGEST_DRAFT = 8
+
+
+def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
+    """Settings: `artifact` (its folder), `prompts` (texts), `tokens` (a prompt), `threads`."""
+    # Its hashes were computed a moment ago, from these bytes.
+    artifact = open_artifact(settings["artifact"], check=False)
+    runner = Runner(artifact, threads=settings["threads"])
+    drafted = "draft" in artifact.manifest.engines
+    plain = runner.session("none")
+    speculative = runner.session("model" if drafted else "ngram")
+    differing: list[str] = []
+    proposed, accepted, compared = [0] * LONGEST_DRAFT, [0] * LONGEST_DRAFT, 0
+    for text, prompt in _encoded(runner, settings["prompts"]):
+        expected = _generate(runner, plain, prompt, settings["tokens"], 0)
+        actual = _generate(runner, speculative, prompt, settings["tokens"], LONGEST_DRAFT)
+        compared += len(expected)
+        if actual != expected:
+            differing.append(text)
+        for index, count in enumerate(speculative.statistics.proposed):
+            proposed[index] += count
+            accepted[index] += speculative.statistics.accepted[index]
+    content = {
+        "lossless": not differing,
+        "differing_prompts": differing,
+        "compared_tokens": compared,
+        "acceptance": [
+            round(stood / count, 4) for stood, count in zip(accepted, proposed, strict=True) if count
+        ],
+        "tested_proposals": sum(proposed),
+    }
+    (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _encoded(runner: Runner, prompts: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    chat = CHAT_TEMPLATE_FILE in runner.manifest.files
+    for text in prompts:
+        if chat:
+            yield text, runner.encode_chat([{"role": "user", "content": text}])
+        else:
+            yield text, runner.encode_raw(text)
+
+
+def _generate(
+    runner: Runner, session: Session, prompt: list[int], tokens: int, draft_length: int
+) -> list[int]:
+    request = Request(
+        max_new_tokens=tokens,
+        draft_length=draft_length,
+        stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
+    )
+    return list(session.generate(prompt, request))
