@@ -133,7 +133,7 @@ def _tiny(tied: bool) -> Tiny:
             tie_word_embeddings=tied,
             initializer_range=0.2,  # attention far from uniform, so that an error in it shows
         )
-    ).eval()
+    )
     for name, parameter in model.named_parameters():
         if "norm" in name:  # all ones otherwise, and two norms could be exchanged unseen
             torch.nn.init.uniform_(parameter, 0.5, 1.5)

@@ -73,11 +73,11 @@ class _Progress(Observer):
 
 def _summarize(console: Console, built: Built) -> None:
     manifest, report = built.manifest, built.report
-    table = Table(title=f"{manifest.name}: engines measured on this host", title_justify="left")
-    for heading in ("role", "engine", "1 row", "2", "4", "8", "bit-exact from", "chosen"):
-        table.add_column(heading, justify="right" if heading[0].isdigit() else "left")
+    table = Table(title=f"{manifest.name}: milliseconds a step, by rows", title_justify="left")
+    for heading in ("role", "engine", "1", "2", "4", "8", "exact from", "chosen"):
+        table.add_column(heading, justify="right" if heading.isdigit() else "left")
     for entry in report["candidates"]:
-        costs = [f"{entry['cost_ms'][rows]:.1f} ms" for rows in ("1", "2", "4", "8")]
+        costs = [f"{entry['cost_ms'][rows]:.1f}" for rows in ("1", "2", "4", "8")]
         exact = f"{entry['min_rows']} rows" if entry["min_rows"] else "never"
         exact = exact if entry["role"] == "target" else ""
         chosen = "yes" if entry["chosen"] else ""

@@ -63,7 +63,9 @@ def command(
     error.
     """
     if interactive and (raw or file):
-        raise click.UsageError("--interactive holds a conversation: it takes no --raw and no --file")
+        raise click.UsageError(
+            "--interactive holds a conversation: it takes no --raw and no --file"
+        )
     sampling = Sampling(temperature, top_k, top_p, seed)
     runner = Runner.open(artifact, threads=threads)
     defaults = runner.manifest.defaults
@@ -105,7 +107,9 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     if prompt is not None and prompt != "-":
         return prompt
     if sys.stdin.isatty():
-        raise click.UsageError("no prompt; give it as an argument, with --file or on standard input")
+        raise click.UsageError(
+            "no prompt; give it as an argument, with --file or on standard input"
+        )
     return sys.stdin.read()
 
 
@@ -167,5 +171,7 @@ def _statistics_line(runner: Runner, session: Session) -> str:
             facts.append(f"{statistics.accepted_length:.2f} tokens a round")
             facts.append(f"{speedup:.2f}x the plain speed measured at build")
     if statistics.reused_tokens:
-        facts.append(f"{statistics.reused_tokens} of {statistics.prompt_tokens} prompt tokens cached")
+        facts.append(
+            f"{statistics.reused_tokens} of {statistics.prompt_tokens} prompt tokens cached"
+        )
     return "-- " + ", ".join(facts)

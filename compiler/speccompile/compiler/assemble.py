@@ -79,7 +79,10 @@ def choose(role: str, among: Sequence[Candidate]) -> Candidate:
 
 
 def assemble(
-    staging: Path, recipe: Recipe, results: Mapping[str, StageResult], chosen: Mapping[str, Candidate]
+    staging: Path,
+    recipe: Recipe,
+    results: Mapping[str, StageResult],
+    chosen: Mapping[str, Candidate],
 ) -> Manifest:
     """Fill `staging` with engines, tokenizer and runtime; returns a manifest without claims."""
     loaded = Loaded(results["load target"].folder)
@@ -151,4 +154,3 @@ def _draft_provenance(recipe: Recipe, results: Mapping[str, StageResult]) -> obj
     if recipe.draft.source == "target":
         return {"source": "target"}
     return Loaded(results["load draft"].folder).provenance
-

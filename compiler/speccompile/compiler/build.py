@@ -22,7 +22,7 @@ from speccompile.compiler.assemble import (
     write_manifest,
 )
 from speccompile.compiler.execute import Observer, StageResult, peak_memory_bytes, run_stages
-from speccompile.compiler.pipeline import Stage, plan
+from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
 from speccompile.compiler.publish import lock, publish, recover
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.validate import LONGEST_DRAFT, VALIDATE_FILE
@@ -120,6 +120,7 @@ def _validate(
             "prompts": _prompts(recipe),
             "tokens": recipe.validation.tokens,
             "threads": recipe.engine.threads,
+            "rows": list(PROBED_ROWS),
         },
     )
     results |= run_stages([stage], cache, observer)
@@ -151,12 +152,15 @@ def _with_claims(recipe: Recipe, manifest: Manifest, validated: Mapping[str, Any
             f"{(acceptance or (0.0,))[0]:.3f}, below validate.min_acceptance = "
             f"{recipe.validation.min_acceptance}; choose a closer draft or a finer precision"
         )
-    manifest = replace(manifest, acceptance=acceptance, lossless=True)
+    engines = {
+        role: replace(engine, cost_ms={int(n): ms for n, ms in validated["cost_ms"][role].items()})
+        for role, engine in manifest.engines.items()
+    }
+    manifest = replace(manifest, engines=engines, acceptance=acceptance, lossless=True)
     if recipe.draft is None:
         return manifest
     length = recipe.draft.length
     if length == "auto":
-        engines = manifest.engines
         length = best_draft_length(acceptance, engines["draft"], engines["target"], LONGEST_DRAFT)
     # A draft that does not pay is kept in the artifact, but not used unless asked for.
     return replace(manifest, defaults=Defaults("model" if length else "none", length))

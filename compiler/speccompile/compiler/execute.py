@@ -47,9 +47,7 @@ class Observer:
         """A stage is done."""
 
 
-def run_stages(
-    stages: Sequence[Stage], cache: Path, observer: Observer
-) -> dict[str, StageResult]:
+def run_stages(stages: Sequence[Stage], cache: Path, observer: Observer) -> dict[str, StageResult]:
     """Run `stages` in order, or take their results from ``cache/stages``."""
     identities = keys(stages)
     results: dict[str, StageResult] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from speccompile.compiler.contract import build_contract
-from speccompile.compiler.decoder import DecoderConfig
+from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.fuse_projections import FUSE_PROJECTIONS
 from speccompile.compiler.lower.group_query_attention import GROUP_QUERY_ATTENTION
@@ -168,17 +168,11 @@ def _config(hidden: int, tied: bool) -> DecoderConfig:
 def _int8_weights(folder: Path, hidden: int, tied: bool) -> Weights:
     random = np.random.default_rng(5)
     config = _config(hidden, tied)
-    shapes = _shapes(config)
+    shapes = tensor_shapes(config)
     write_weights(
         config, lambda name: random.normal(size=shapes[name]).astype(np.float32), "int8", folder
     )
     return Weights(folder)
-
-
-def _shapes(config: DecoderConfig) -> Mapping[str, tuple[int, ...]]:
-    from speccompile.compiler.decoder import tensor_shapes
-
-    return tensor_shapes(config)
 
 
 def _linear_names(weights: Weights, tied: bool) -> list[str]:
@@ -199,9 +193,9 @@ def _unpacked(node: ir.Node) -> NDArray[np.float32]:
     packed, scales = (value for value in node.inputs[1:3] if value is not None)
     blocks = stored_array(packed).astype(np.float32) - 128
     rows, count, _ = blocks.shape
-    values = blocks * stored_array(scales).reshape(rows, count, 1)
+    values = blocks * stored_array(scales).astype(np.float32).reshape(rows, count, 1)
     width = node.attributes.get_int("K")
-    flat: NDArray[np.float32] = values.reshape(rows, -1)
+    flat = values.reshape(rows, -1)
     assert not flat[:, width:].any()
     return flat[:, :width]
 

@@ -33,7 +33,8 @@ ERROR_IN_STEPS = 0.5 + 127 * 2**-12 + 1e-4
 )
 def test_int8_is_within_its_bounds(matrix: NDArray[np.float32]) -> None:
     values, scales = quantize_int8(matrix)
-    assert (values.dtype, scales.dtype) == (np.int8, np.float32)
+    assert values.dtype == np.int8
+    assert scales.dtype == np.float32
     assert (values.shape, scales.shape) == (matrix.shape, matrix.shape[:1])
     assert np.isfinite(scales).all()
     assert (scales > 0).all()

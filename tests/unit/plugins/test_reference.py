@@ -141,9 +141,7 @@ def test_wrong_rules_fail_the_same_check(rule: Rule, pair: str, length: int) -> 
 def test_greedy_walk_emits_what_plain_greedy_decoding_does(seed: int, length: int) -> None:
     # Few distinct values: ties are frequent, and must fall as in plain decoding.
     rng = np.random.default_rng(seed)
-    logits = {
-        context: rng.integers(0, 3, VOCABULARY).astype(np.float32) for context in laws(0)
-    }
+    logits = {context: rng.integers(0, 3, VOCABULARY).astype(np.float32) for context in laws(0)}
     plain: tuple[int, ...] = ()
     while len(plain) <= length:
         plain = (*plain, int(logits[plain].argmax()))

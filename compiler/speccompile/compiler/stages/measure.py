@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -16,6 +14,7 @@ from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE
+from speccompile.compiler.stages.timing import sample_tokens, time_steps
 from speccompile.runtime.engine import Engine, Logits, open_engine, prefill
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
@@ -28,9 +27,6 @@ MEASURE_FILE = "measure.json"
 # that sum in fp32, and the mean KL divergence in nats for those that quantize activations too.
 FP32_TOLERANCE = 1e-4
 INT8_TOLERANCE = 0.05
-
-_CONTEXT = 256  # rows in the cache while timing
-_ROUNDS = 7
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
@@ -55,12 +51,12 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         min_rows=1,
         cost_ms={},
     )
-    sample = _sample_tokens(config.vocab_size, min(64, settings["capacity"] // 2))
+    sample = sample_tokens(config.vocab_size, min(64, settings["capacity"] // 2))
     expected = _all_rows(ContractEngine(exported / CONTRACT_FILE), sample)
     engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
     accuracy = _compare(expected, _all_rows(engine, sample))
     _check(info, accuracy)
-    cost = _time_steps(engine, config.vocab_size, settings["rows"])
+    cost = time_steps({"engine": engine}, config.vocab_size, settings["rows"])["engine"]
     # A draft need not be exact, so it is never padded.
     min_rows = row_invariant_from(engine, sample) if info.role == "target" else 1
     info = replace(info, cost_ms=cost, min_rows=min_rows)
@@ -95,11 +91,6 @@ def _rows_by(engine: Engine, tokens: Sequence[int], start: int, size: int, count
     return np.concatenate(rows)[:count]
 
 
-def _sample_tokens(vocab_size: int, count: int) -> list[int]:
-    """Arbitrary tokens, the same in every build."""
-    return np.random.default_rng(0).integers(0, vocab_size, count).tolist()
-
-
 def _all_rows(engine: Engine, tokens: Sequence[int]) -> Logits:
     engine.rollback(0)
     return engine.step(tokens).copy()
@@ -130,21 +121,3 @@ def _check(info: EngineInfo, accuracy: Mapping[str, float]) -> None:
             f"{measure} {accuracy[measure]:.3g} is above {limit:g}; leave this engine out of "
             "engine.cpu, or choose another precision"
         )
-
-
-def _time_steps(engine: Engine, vocab_size: int, rows: Sequence[int]) -> dict[int, float]:
-    """Median milliseconds of a step for each row count, measured in turn to share any noise."""
-    most = max(rows)
-    context = min(_CONTEXT, engine.capacity - most)
-    tokens = _sample_tokens(vocab_size, context + most)
-    engine.rollback(0)
-    prefill(engine, tokens[:context])
-    samples: dict[int, list[float]] = {count: [] for count in rows}
-    for turn in range(_ROUNDS + 1):
-        for count in rows:
-            engine.rollback(context)
-            start = time.perf_counter()
-            engine.step(tokens[context : context + count])
-            if turn:  # the first turn warms up
-                samples[count].append((time.perf_counter() - start) * 1e3)
-    return {count: round(statistics.median(times), 3) for count, times in samples.items()}

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.stages.timing import time_steps
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
 from speccompile.runtime.session import Request, Session
@@ -22,7 +23,7 @@ LONGEST_DRAFT = 8
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `artifact` (its folder), `prompts` (texts), `tokens` (a prompt), `threads`."""
+    """Settings: `artifact` (its folder), `prompts` (texts), `tokens` (a prompt), `threads`, `rows`."""
     # Its hashes were computed a moment ago, from these bytes.
     artifact = open_artifact(settings["artifact"], check=False)
     runner = Runner(artifact, threads=settings["threads"])
@@ -40,12 +41,18 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         for index, count in enumerate(speculative.statistics.proposed):
             proposed[index] += count
             accepted[index] += speculative.statistics.accepted[index]
+    # Measured again, now that both are open as they will be served, and in turn.
+    engines = {role: runner.engine(role) for role in artifact.manifest.engines}
+    costs = time_steps(engines, artifact.manifest.model.vocab_size, settings["rows"])
     content = {
+        "cost_ms": costs,
         "lossless": not differing,
         "differing_prompts": differing,
         "compared_tokens": compared,
         "acceptance": [
-            round(stood / count, 4) for stood, count in zip(accepted, proposed, strict=True) if count
+            round(stood / count, 4)
+            for stood, count in zip(accepted, proposed, strict=True)
+            if count
         ],
         "tested_proposals": sum(proposed),
     }

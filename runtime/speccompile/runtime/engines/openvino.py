@@ -83,8 +83,9 @@ class OpenVINOEngine:
 def _compile(info: EngineInfo, graph: Path, threads: int) -> ov.CompiledModel:
     core = ov.Core()
     core.add_extension(ConversionExtension("PagedAttention", "speccompile", _paged_attention(info)))
-    # The cache of a draft may round to fp16: it is never what decides. A target's may not.
-    exact_cache = info.role == "target"
+    # The cache of a draft may round to fp16: it is never what decides. A target's may not. Where
+    # the arithmetic is bf16, so is the cache: the plugin refuses f32, and takes f16 to mean bf16.
+    exact_cache = info.role == "target" and info.arithmetic == "fp32"
     return core.compile_model(
         core.read_model(graph),
         "CPU",

@@ -1,0 +1,39 @@
+# `make run` and `make test` do all their set-up themselves, in .venv, and nothing outside the
+# checkout but the cache of downloads and build stages (SPECCOMPILE_CACHE, ~/.cache/speccompile).
+#
+# torch on PyPI is a CUDA build of several gigabytes on Linux. To save that, let pip find a CPU
+# build first, for example with PIP_EXTRA_INDEX_URL or PIP_FIND_LINKS in the environment.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROMPT ?= Write a Python function that returns the n-th Fibonacci number.
+
+.PHONY: run test check bench clean
+
+run: artifacts/smollm2-135m/manifest.json
+	$(BIN)/speccompile run artifacts/smollm2-135m "$(PROMPT)"
+
+artifacts/smollm2-135m/manifest.json: $(VENV)/installed
+	$(BIN)/speccompile build smollm2-135m
+
+test: check
+	$(BIN)/pytest --cov
+
+check: $(VENV)/installed
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+bench: artifacts/smollm2-135m/manifest.json
+	$(BIN)/speccompile bench artifacts/smollm2-135m
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[compiler,report,dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) artifacts/smollm2-135m
