@@ -35,12 +35,6 @@ class LazyGroup(click.Group):
         command: click.Command = import_module(f"speccompile.cli.{cmd_name}").command
         return command
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        # A mistyped command gets click's own message with the nearest names.
-        return super().resolve_command(ctx, args)
-
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
@@ -74,3 +68,7 @@ def main() -> NoReturn:
         )
         sys.exit(1)
     sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Real laws, small enough to sample from many thousand times.
+
+Under top-k, a row of logits over the whole vocabulary is a law over a few tokens. Rows after a
+context, and after each token that may follow it, are all that two tokens of output depend on; an
+engine that reads them from a table lets the production loop run without a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.runtime.engine import Engine, Logits, prefill
+from speccompile.runtime.sampling import Sampling, law
+
+__all__ = ["Tables", "TableEngine", "open_tables"]
+
+Law = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Logits over the few tokens [C] that can occur, by the tokens that came before: () or (x,).
+
+    `first` [C] is the target's law of the next token, `second` [C, C] that of the one after it.
+    """
+
+    target: Mapping[tuple[int, ...], Logits]
+    draft: Mapping[tuple[int, ...], Logits] | None
+    first: Law
+    second: Law
+
+
+def open_tables(
+    target: Engine, draft: Engine | None, context: Sequence[int], sampling: Sampling
+) -> Tables:
+    """Ask the engines for every row that the two tokens after `context` can depend on."""
+    engines = [target, draft] if draft else [target]
+    rows = [{(): prefill(_cold(engine), context).copy()} for engine in engines]
+    may_follow = _support([table[()] for table in rows], sampling)
+    for engine, table in zip(engines, rows, strict=True):
+        for token in may_follow:
+            engine.rollback(len(context))
+            table[(token,)] = engine.step([token])[0].copy()
+    kept = _support([row for table in rows for row in table.values()], sampling)
+    small = [{_numbers(path, kept): row[kept] for path, row in table.items()} for table in rows]
+    first = law(rows[0][()], sampling)[kept]
+    second = np.zeros((len(kept), len(kept)))
+    for token in may_follow:
+        second[kept.index(token)] = law(rows[0][(token,)], sampling)[kept]
+    return Tables(small[0], small[1] if draft else None, first, second)
+
+
+class TableEngine:
+    """Reads its rows from a table, after a `stem` of tokens that it leads to a `root` token.
+
+    It plays an `Engine` of which a session can be made. Two tokens of its own make a stem that any
+    draft can work with. Rows deeper than the table are of no interest, and uniform.
+    """
+
+    def __init__(
+        self, table: Mapping[tuple[int, ...], Logits], stem: Sequence[int], root: int
+    ) -> None:
+        size = len(table[()])
+        self._stem, self._root = [*stem, root], root
+        self._rows = {path: np.append(row, [-np.inf] * 2) for path, row in table.items()}
+        self._to_root = np.full(size + 2, -np.inf, np.float32)
+        self._to_root[root] = 0.0
+        self._deeper = np.append(np.zeros(size, np.float32), [-np.inf] * 2)
+        self._tokens: list[int] = []
+
+    @property
+    def capacity(self) -> int:
+        return 64
+
+    @property
+    def length(self) -> int:
+        return len(self._tokens)
+
+    def step(self, tokens: Sequence[int]) -> Logits:
+        return np.stack(list(self._answers(tokens)))
+
+    def rollback(self, length: int) -> None:
+        del self._tokens[length:]
+
+    def _answers(self, tokens: Sequence[int]) -> Iterator[Logits]:
+        depth = len(self._stem)
+        for token in tokens:
+            self._tokens.append(token)
+            if len(self._tokens) < depth:
+                yield self._to_root
+            else:
+                yield self._rows.get(tuple(self._tokens[depth:]), self._deeper)
+
+
+def _cold(engine: Engine) -> Engine:
+    engine.rollback(0)
+    return engine
+
+
+def _support(rows: Sequence[Logits], sampling: Sampling) -> list[int]:
+    """The tokens that any of the rows may yield, in ascending order."""
+    return np.unique(np.concatenate([np.flatnonzero(law(row, sampling)) for row in rows])).tolist()
+
+
+def _numbers(path: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:
+    return tuple(kept.index(token) for token in path)
