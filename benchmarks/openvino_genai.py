@@ -28,7 +28,9 @@ from speccompile.runtime.session import Request
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("artifact", type=Path)
     parser.add_argument("gguf", type=Path)
     parser.add_argument("--prompts", type=Path, help="one a line, or JSON lines with a `prompt`")
@@ -54,14 +56,16 @@ def compare(runner: Runner, pipeline: Any, arguments: argparse.Namespace) -> int
         prompt = runner.encode_chat([{"role": "user", "content": text}])
         first, second = (plain, peer) if index % 2 else (peer, plain)
         results = dict(
-            (side(runner, pipeline, prompt, arguments.tokens) for side in (first, second))
+            side(runner, pipeline, prompt, arguments.tokens) for side in (first, second)
         )
         if index == 0:
             continue  # warm-up
         ours.append(results["speccompile"][1])
         theirs.append(results["genai"][1])
         same += results["speccompile"][0] == results["genai"][0]
-        print(f"{index}/{len(prompts)}: {ours[-1]:.1f} against {theirs[-1]:.1f} tokens/s", flush=True)
+        print(
+            f"{index}/{len(prompts)}: {ours[-1]:.1f} against {theirs[-1]:.1f} tokens/s", flush=True
+        )
     ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
     print(
         f"plain decoding, median tokens/s: speccompile {statistics.median(ours):.1f}, "

@@ -20,14 +20,24 @@ def test_the_archive_runs_where_only_the_engine_is_installed(
     venv.create(tmp_path / "host", with_pip=True)
     python = tmp_path / "host/bin/python"
     packages = ["numpy", "tokenizers", "jinja2", "openvino<2026.5", "onnxruntime"]
-    install = [python, "-m", "pip", "install", "--quiet", *packages]
+    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"the engines cannot be installed here: {done.stderr.strip()[-200:]}")
     absent = subprocess.run([python, "-c", "import torch"], capture_output=True, check=False)
     assert absent.returncode != 0
-    ours = [sys.executable, "-m", "speccompile.cli.main", "run", artifact, "def f", "-n", "12", "-q"]
-    theirs = [python, artifact / "run.pyz", "def f", "-n", "12", "-q"]
+    ours = [
+        sys.executable,
+        "-m",
+        "speccompile.cli.main",
+        "run",
+        str(artifact),
+        "def f",
+        "-n",
+        "12",
+        "-q",
+    ]
+    theirs = [str(python), str(artifact / "run.pyz"), "def f", "-n", "12", "-q"]
     outputs = [
         subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
         for command in (ours, theirs)

@@ -31,12 +31,40 @@ _TEMPLATE = (
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _write_model(tmp_path_factory.mktemp("model"), seed=0)
+
+
+@pytest.fixture(scope="session")
+def other_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of the same form and tokenizer that agrees with the first only by chance."""
+    return _write_model(tmp_path_factory.mktemp("other"), seed=1)
+
+
+@pytest.fixture(scope="session")
+def recipe_file(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
+    path.write_text(_RECIPE.format(source=model_folder), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="session")
+def artifact(recipe_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The built artifact; not to be changed: copy it first."""
+    destination = tmp_path_factory.mktemp("artifacts") / "tiny"
+    return build(load_recipe(str(recipe_file)), destination, cache=cache, observer=Observer()).path
+
+
+def _write_model(folder: Path, *, seed: int) -> Path:
     """A Hugging Face folder: a random Llama of 2 layers and a byte-level tokenizer of 512."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    folder = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=512,
         hidden_size=64,
@@ -65,22 +93,3 @@ def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "tokenizer_config.json").write_text('{"eos_token": "<|end|>"}', encoding="utf-8")
     (folder / "chat_template.jinja").write_text(_TEMPLATE, encoding="utf-8")
     return folder
-
-
-@pytest.fixture(scope="session")
-def recipe_file(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("recipe") / "tiny.toml"
-    path.write_text(_RECIPE.format(source=model_folder), encoding="utf-8")
-    return path
-
-
-@pytest.fixture(scope="session")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def artifact(recipe_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built artifact; not to be changed: copy it first."""
-    destination = tmp_path_factory.mktemp("artifacts") / "tiny"
-    return build(load_recipe(str(recipe_file)), destination, cache=cache, observer=Observer()).path

@@ -105,7 +105,7 @@ def test_a_conversation_reuses_its_cache(artifact: Path) -> None:
     assert "prompt tokens cached" in lines[1]
 
 
-def _damaged(artifact: Path, folder: Path, damage: Callable[[Path], object]) -> Path:
+def _damaged(artifact: Path, folder: Path, damage: Callable[[Path], None]) -> Path:
     copy = folder / "copy"
     shutil.copytree(artifact, copy)
     damage(copy)
@@ -119,13 +119,25 @@ def _flip(copy: Path) -> None:
     path.write_bytes(content)
 
 
+def _remove_tokenizer(copy: Path) -> None:
+    (copy / "tokenizer/tokenizer.json").unlink()
+
+
+def _remove_manifest(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+
+
+def _add(copy: Path) -> None:
+    (copy / "extra.bin").write_bytes(b"x")
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
         (_flip, "engines/cpu/target/model.onnx.data"),
-        (lambda copy: (copy / "tokenizer/tokenizer.json").unlink(), "tokenizer/tokenizer.json"),
-        (lambda copy: (copy / "extra.bin").write_bytes(b"x"), "extra.bin"),
-        (lambda copy: (copy / "manifest.json").unlink(), "not a speccompile artifact"),
+        (_remove_tokenizer, "tokenizer/tokenizer.json"),
+        (_add, "extra.bin"),
+        (_remove_manifest, "not a speccompile artifact"),
     ],
     ids=["changed", "missing", "added", "no manifest"],
 )
@@ -133,7 +145,7 @@ def test_a_damaged_artifact_is_refused_in_one_line(
     speccompile: Run,
     artifact: Path,
     tmp_path: Path,
-    damage: Callable[[Path], object],
+    damage: Callable[[Path], None],
     message: str,
 ) -> None:
     code, out, err = speccompile("run", _damaged(artifact, tmp_path, damage), "hi")
@@ -143,9 +155,7 @@ def test_a_damaged_artifact_is_refused_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_user_mistakes_are_one_line(
-    speccompile: Run, artifact: Path, tmp_path: Path
-) -> None:
+def test_user_mistakes_are_one_line(speccompile: Run, artifact: Path, tmp_path: Path) -> None:
     mistakes = [
         (("build", "smolm2-135m"), 2, "smollm2-135m"),
         (("run", tmp_path / "nowhere", "hi"), 3, "nowhere"),
@@ -162,7 +172,9 @@ def test_user_mistakes_are_one_line(
 
 def test_a_wrong_recipe_reports_every_mistake_at_once(speccompile: Run, tmp_path: Path) -> None:
     recipe = tmp_path / "bad.toml"
-    recipe.write_text('name = "bad"\n[target]\nsource = "x"\nprecison = "fp16"\n[draft]\nlength = 99\n')
+    recipe.write_text(
+        'name = "bad"\n[target]\nsource = "x"\nprecison = "fp16"\n[draft]\nlength = 99\n'
+    )
     code, _, err = speccompile("build", recipe)
     assert code == 2
     assert "did you mean precision" in err

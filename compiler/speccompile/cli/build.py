@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -54,7 +55,7 @@ def command(
 class _Progress(Observer):
     """A spinner with the running stage, and a line for each finished one."""
 
-    def __init__(self, console: Console, update) -> None:  # noqa: ANN001
+    def __init__(self, console: Console, update: Callable[[str], None]) -> None:
         self._console = console
         self._update = update
         self._stage = ""

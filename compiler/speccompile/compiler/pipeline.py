@@ -13,7 +13,7 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["PROBED_ROWS", "Stage", "keys", "plan"]
 
-PROBED_ROWS = tuple(range(1, 10)) + (16,)
+PROBED_ROWS = (*range(1, 10), 16)
 """Row counts whose cost is measured: every draft length from 0 to 8, and one beyond."""
 
 _SPARE_ROWS = 32
@@ -42,7 +42,7 @@ def plan(recipe: Recipe) -> list[Stage]:
     """The stages of `recipe`: load, then for each role quantize, export, and for each engine
     lower and measure."""
     stages = [_load("target", recipe.target.source, recipe.target.sha256)]
-    precisions = {"target": recipe.target.precision}
+    precisions: dict[str, str] = {"target": recipe.target.precision}
     if recipe.draft:
         precisions["draft"] = recipe.draft.precision
         if recipe.draft.source != "target":

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
@@ -26,7 +27,7 @@ def main() -> int:
     call: dict[str, Any] = json.load(sys.stdin)
     module, _, function = str(call["run"]).partition(":")
     inputs = {name: Path(path) for name, path in call["inputs"].items()}
-    settings = dict(call["settings"], report=lambda text: _send(events, "report", text))
+    settings = dict(call["settings"], report=partial(_send, events, "report"))
     try:
         getattr(import_module(module), function)(Path(call["folder"]), inputs, settings)
     except (SpeccompileError, MemoryError) as error:

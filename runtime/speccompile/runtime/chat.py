@@ -26,11 +26,14 @@ class ChatTemplate:
 
     def __init__(self, source: str, *, bos_token: str, eos_token: str) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
-        environment.globals |= {"bos_token": bos_token, "eos_token": eos_token}
+        names: dict[str, object] = {
+            "raise_exception": _raise,
+            "strftime_now": _now,
+            "bos_token": bos_token,
+            "eos_token": eos_token,
+        }
         try:
-            self._template = environment.from_string(source)
+            self._template = environment.from_string(source, globals=names)
         except TemplateError as error:
             raise RequestError(f"the chat template cannot be read: {error}; use --raw") from error
 
@@ -40,6 +43,10 @@ class ChatTemplate:
             return self._template.render(messages=list(messages), add_generation_prompt=True)
         except (TemplateError, TypeError, ValueError) as error:
             raise RequestError(f"the chat template refuses this conversation: {error}") from error
+
+
+def _now(form: str) -> str:
+    return datetime.now().strftime(form)
 
 
 def _raise(message: str) -> NoReturn:

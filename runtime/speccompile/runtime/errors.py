@@ -1,4 +1,4 @@
-"""The errors a user can cause or meet. Each message says where, what, and the way out, in one line."""
+"""The errors a user can cause or meet: one line that says where, what, and the way out."""
 
 from __future__ import annotations
 

@@ -67,11 +67,15 @@ def law(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
     Tokens tied with the last one of top-k or top-p are kept with it, so that the law does not
     depend on an order among equals.
     """
-    scaled = logits.astype(np.float64) / sampling.temperature
+    scaled = logits.astype(np.float64)
+    # With the largest at 0 before the division, a tiny temperature sends only the others to -inf.
+    scaled -= scaled.max()
+    with np.errstate(over="ignore"):
+        scaled /= sampling.temperature
     if 0 < sampling.top_k < len(scaled):
         least = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
         scaled[scaled < least] = -np.inf
-    weights = np.exp(scaled - scaled.max())
+    weights: NDArray[np.float64] = np.exp(scaled)
     weights /= weights.sum()
     if sampling.top_p < 1.0:
         descending = np.sort(weights)[::-1]

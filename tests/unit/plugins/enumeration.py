@@ -2,14 +2,14 @@
 
 A rule reads uniform numbers. Whenever it reads one that has no value yet, the interval [0, 1) is
 cut by bisection where the rule's next act (to read another number, or to return) changes, and each
-piece is followed with its width as probability. This holds for every rule, right or wrong, that
-spends each number on one decision; thresholds are found to 2^-52, so that sums are exact to 1e-14.
+act is followed with the measure of its pieces as probability. This holds for every rule, right or
+wrong, that spends each number on one decision; thresholds are found to 2^-52.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import nextafter, prod
 from typing import cast
@@ -79,7 +79,7 @@ def outcomes(
         if isinstance(key, Verdict):
             law[key] += mass
             return
-        for uniform, width in _pieces(lambda value: act({**values, key: value})):
+        for uniform, width in _decisions(lambda value: act({**values, key: value})):
             follow({**values, key: uniform}, mass * width)
 
     follow({}, 1.0)
@@ -126,19 +126,25 @@ class _Uniforms:
         return self._values[key]
 
 
-def _pieces(act: Callable[[float], _Act]) -> Iterator[tuple[float, float]]:
-    """Cut [0, 1) where `act` changes: (a number inside, width) of each piece."""
+def _decisions(act: Callable[[float], _Act]) -> Iterable[tuple[float, float]]:
+    """For each different act: a number that leads to it, and the measure of all that do."""
     edges = [*np.linspace(0.0, 1.0, _GRID, endpoint=False).tolist(), nextafter(1.0, 0.0)]
     acts = [act(edge) for edge in edges]
+    decisions: dict[_Act, tuple[float, float]] = {}
     for index in range(_GRID):
-        yield from _bisect(act, edges[index], edges[index + 1], acts[index], acts[index + 1])
+        pieces = _bisect(act, edges[index], edges[index + 1], acts[index], acts[index + 1])
+        for chosen, start, width in pieces:
+            uniform, measure = decisions.get(chosen, (start, 0.0))
+            decisions[chosen] = uniform, measure + width
+    return decisions.values()
 
 
 def _bisect(
     act: Callable[[float], _Act], low: float, high: float, at_low: _Act, at_high: _Act
-) -> Iterator[tuple[float, float]]:
+) -> Iterator[tuple[_Act, float, float]]:
+    """Cut [low, high) where `act` changes: (act, start, width) of each piece."""
     if at_low == at_high or high - low <= _RESOLUTION:
-        yield low, high - low
+        yield at_low, low, high - low
         return
     middle = (low + high) / 2
     at_middle = act(middle)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.stages.export import CONTRACT_FILE
@@ -106,9 +107,10 @@ def _compare(expected: Logits, actual: Logits) -> dict[str, float]:
     }
 
 
-def _log_softmax(logits: Logits) -> Any:
+def _log_softmax(logits: Logits) -> NDArray[np.float64]:
     shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return result
 
 
 def _check(info: EngineInfo, accuracy: Mapping[str, float]) -> None:

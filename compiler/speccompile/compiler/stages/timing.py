@@ -49,4 +49,4 @@ def time_steps(
 
 def sample_tokens(vocab_size: int, count: int) -> list[int]:
     """Arbitrary tokens, the same in every build."""
-    return np.random.default_rng(0).integers(0, vocab_size, count).tolist()
+    return [int(token) for token in np.random.default_rng(0).integers(0, vocab_size, count)]

@@ -23,7 +23,7 @@ LONGEST_DRAFT = 8
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `artifact` (its folder), `prompts` (texts), `tokens` (a prompt), `threads`, `rows`."""
+    """Settings: `artifact` (its folder), `prompts`, `tokens` (of each), `threads`, `rows`."""
     # Its hashes were computed a moment ago, from these bytes.
     artifact = open_artifact(settings["artifact"], check=False)
     runner = Runner(artifact, threads=settings["threads"])

@@ -63,12 +63,12 @@ def check_greedy(
 
     def decode(kind: str, length: int, prompt: Sequence[int]) -> list[int]:
         nonlocal done, tested
+        progress("greedy", done, total)
         session = open_session(kind)
         request = Request(tokens, draft_length=length, stop_tokens=stop_tokens)
         output = list(session.generate(prompt, request))
         tested += sum(session.statistics.proposed)
         done += 1
-        progress("greedy", done, total)
         return output
 
     for index, prompt in enumerate(prompts):

@@ -30,6 +30,7 @@ def check_rows(
     """
     compared, flips, difference, equal = 0, 0, 0.0, True
     for index, prompt in enumerate(prompts):
+        progress("rows", index, len(prompts))
         single = _decode(target, prompt, most)
         for count in range(2, most + 1):
             target.rollback(len(prompt))
@@ -39,7 +40,6 @@ def check_rows(
             flips += int((rows.argmax(-1) != expected.argmax(-1)).sum())
             difference = _larger(difference, _difference(rows, expected))
             equal = equal and np.array_equal(rows, expected)
-        progress("rows", index + 1, len(prompts))
     bits = "bit-equal" if equal else f"largest difference {difference:.2g}"
     return Check(
         "rows",
@@ -71,6 +71,7 @@ def check_rollback(
     """
     difference, largest, equal = 0.0, 0.0, True
     for index, prompt in enumerate(prompts):
+        progress("roll-back", index, len(prompts))
         cold = _decode(target, prompt, max(lengths) + 2)
         largest = max(largest, float(np.abs(cold.logits).max()))
         for length in lengths:
@@ -84,7 +85,6 @@ def check_rollback(
             expected = cold.logits[kept : kept + 2]
             difference = _larger(difference, _difference(rows, expected))
             equal = equal and np.array_equal(rows, expected)
-        progress("roll-back", index + 1, len(prompts))
     limit = ROLLBACK_TOLERANCE * largest
     count = len(prompts) * len(lengths)
     bits = "bit-equal" if equal else f"largest difference {difference:.2g}"

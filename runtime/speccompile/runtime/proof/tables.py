@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.sampling import Sampling, law
 
-__all__ = ["Tables", "TableEngine", "open_tables"]
+__all__ = ["TableEngine", "Tables", "open_tables"]
 
 Law = NDArray[np.float64]
 
@@ -39,7 +39,9 @@ def open_tables(
 ) -> Tables:
     """Ask the engines for every row that the two tokens after `context` can depend on."""
     engines = [target, draft] if draft else [target]
-    rows = [{(): prefill(_cold(engine), context).copy()} for engine in engines]
+    rows: list[dict[tuple[int, ...], Logits]] = [
+        {(): prefill(_cold(engine), context).copy()} for engine in engines
+    ]
     may_follow = _support([table[()] for table in rows], sampling)
     for engine, table in zip(engines, rows, strict=True):
         for token in may_follow:
@@ -55,10 +57,11 @@ def open_tables(
 
 
 class TableEngine:
-    """Reads its rows from a table, after a `stem` of tokens that it leads to a `root` token.
+    """Plays an engine whose rows after a `stem` and a `root` token are those of a table [C].
 
-    It plays an `Engine` of which a session can be made. Two tokens of its own make a stem that any
-    draft can work with. Rows deeper than the table are of no interest, and uniform.
+    The prompt is the stem, and the root the one token that can follow it: so every token of
+    interest comes from a round. The vocabulary has two tokens more, C and C + 1, for stem and root.
+    Rows deeper than the table are uniform: nothing that is looked at depends on them.
     """
 
     def __init__(
@@ -66,10 +69,11 @@ class TableEngine:
     ) -> None:
         size = len(table[()])
         self._stem, self._root = [*stem, root], root
-        self._rows = {path: np.append(row, [-np.inf] * 2) for path, row in table.items()}
+        never = np.full(2, -np.inf, np.float32)
+        self._rows = {path: np.append(row, never) for path, row in table.items()}
         self._to_root = np.full(size + 2, -np.inf, np.float32)
         self._to_root[root] = 0.0
-        self._deeper = np.append(np.zeros(size, np.float32), [-np.inf] * 2)
+        self._deeper = np.append(np.zeros(size, np.float32), never)
         self._tokens: list[int] = []
 
     @property
@@ -103,7 +107,8 @@ def _cold(engine: Engine) -> Engine:
 
 def _support(rows: Sequence[Logits], sampling: Sampling) -> list[int]:
     """The tokens that any of the rows may yield, in ascending order."""
-    return np.unique(np.concatenate([np.flatnonzero(law(row, sampling)) for row in rows])).tolist()
+    tokens = np.concatenate([np.flatnonzero(law(row, sampling)) for row in rows])
+    return [int(token) for token in np.unique(tokens)]
 
 
 def _numbers(path: Sequence[int], kept: Sequence[int]) -> tuple[int, ...]:

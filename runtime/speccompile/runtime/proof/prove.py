@@ -1,0 +1,96 @@
+"""The proof that an artifact is lossless: all checks, each resting on those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from speccompile.runtime.errors import RequestError
+from speccompile.runtime.proof.check import Check, Progress, silent
+from speccompile.runtime.proof.greedy import check_greedy
+from speccompile.runtime.proof.rows import check_rollback, check_rows
+from speccompile.runtime.proof.sampled import check_sampling
+from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
+
+__all__ = ["Plan", "prove"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How much to check: `tokens` after every prompt with each of the `draft_lengths`, and `draws`
+    for each test of sampling."""
+
+    tokens: int = 32
+    draft_lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    draws: int = 5000
+
+    def __post_init__(self) -> None:
+        if not self.draft_lengths or min(self.draft_lengths) < 1:
+            raise RequestError("the draft lengths to check must be 1 or more; give at least one")
+        if self.tokens < 2:
+            raise RequestError(
+                f"{self.tokens} tokens hold no round of speculation; check 2 or more"
+            )
+        if self.draws < 1:
+            raise RequestError(f"{self.draws} draws test nothing; draw once or more")
+
+
+def prove(
+    runner: Runner, texts: Sequence[str], plan: Plan, progress: Progress = silent
+) -> Iterator[Check]:
+    """Yield each check when it is done.
+
+    Raises RequestError where there is no prompt, or one is too long to be continued.
+    """
+    prompts = _encoded(runner, texts, plan)
+    target = runner.engine("target")
+    drafted = "draft" in runner.manifest.engines
+    draft = runner.engine("draft") if drafted else None
+    yield _integrity(runner)
+    rows = check_rows(target, prompts, max(plan.draft_lengths) + 1, progress)
+    yield rows
+    exact = rows.details["bit_equal"] is True
+    yield check_rollback(target, prompts, plan.draft_lengths, exact=exact, progress=progress)
+    yield check_greedy(
+        target,
+        runner.session,
+        ("model", "ngram") if drafted else ("ngram",),
+        prompts,
+        plan.draft_lengths,
+        tokens=plan.tokens,
+        stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
+        progress=progress,
+    )
+    yield check_sampling(target, draft, prompts, plan.draws, progress)
+
+
+def _integrity(runner: Runner) -> Check:
+    """Opening the artifact checked it; here is what was checked."""
+    manifest = runner.manifest
+    files, size = len(manifest.files), sum(entry.size for entry in manifest.files.values())
+    return Check(
+        "integrity",
+        True,
+        f"{files} files ({size / 1e6:.0f} MB) as they were built",
+        {"identity": manifest.identity, "files": files, "bytes": size},
+    )
+
+
+def _encoded(runner: Runner, texts: Sequence[str], plan: Plan) -> list[list[int]]:
+    if not texts:
+        raise RequestError("there is no prompt to check with; give at least one")
+    chat = CHAT_TEMPLATE_FILE in runner.manifest.files
+    room = runner.manifest.model.context_length - max(plan.tokens, max(plan.draft_lengths) + 3)
+    prompts: list[list[int]] = []
+    for number, text in enumerate(texts, 1):
+        if chat:
+            tokens = runner.encode_chat([{"role": "user", "content": text}])
+        else:
+            tokens = runner.encode_raw(text)
+        if not 0 < len(tokens) <= room:
+            raise RequestError(
+                f"prompt {number} has {len(tokens)} tokens; it must have 1 to {room}, which leaves "
+                "room for what is checked: use shorter prompts or fewer tokens"
+            )
+        prompts.append(tokens)
+    return prompts

@@ -1,0 +1,255 @@
+"""The command on hand-made results: what it prints, writes and refuses, and how it exits."""
+
+import io
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from speccompile.cli.bench import print_tables
+from speccompile.cli.bench_report import Conditions, render_report
+from speccompile.cli.main import main
+from speccompile.runtime.bench import COST_ROWS, BenchResult, Pair, Run
+from speccompile.runtime.host import Host
+from speccompile.runtime.manifest import Defaults
+from speccompile.runtime.session import Finish
+from speccompile.runtime.statistics import Statistics
+
+HOST = Host("A <fast> CPU", 2, "x86_64", 1 << 30, {"numpy": "2.0"})
+CONDITIONS = Conditions(
+    name="tiny & <b>bold</b>",
+    identity="ab" * 32,
+    engines={"target": "openvino fp16, fp32 arithmetic"},
+    draft="model",
+    draft_length=4,
+    max_new_tokens=64,
+    rounds=1,
+    threads=0,
+    host=HOST,
+    date="2026-01-02 03:04:05+00:00",
+    command="speccompile bench '<script>'",
+)
+PROMPTS = ["<script>alert('$x$')</script>", "日本語 \x07", "short"]
+
+Bench = Callable[..., tuple[int, list[dict[str, Any]]]]
+
+
+def run(seconds: float, tokens: tuple[int, ...] = (1, 2, 3)) -> Run:
+    statistics = Statistics(
+        new_tokens=len(tokens),
+        rounds=2,
+        proposed=[2, 1],
+        accepted=[1, 1],
+        first_token_seconds=0.25,
+        decode_seconds=seconds,
+        draft_seconds=seconds / 4,
+        target_seconds=seconds / 2,
+    )
+    return Run(tokens, Finish.LENGTH, 0.25 + seconds, statistics)
+
+
+def result_of(*pairs: Pair) -> BenchResult:
+    costs = {role: {rows: 100.25 + rows for rows in COST_ROWS} for role in ("target", "draft")}
+    return BenchResult(pairs, costs, 40)
+
+
+RESULT = result_of(
+    Pair(0, run(3.0), run(2.0)),
+    Pair(1, run(4.0), run(1.0)),
+    Pair(2, run(0.0, (1,)), run(0.0, (1,))),
+)
+DIFFERING = result_of(Pair(0, run(3.0), run(2.0)), Pair(1, run(4.0), run(1.0, (1, 2, 4))))
+
+
+class FakeRunner:
+    """An artifact of which only the manifest is read, and a tokenizer of one token a letter."""
+
+    def __init__(self, defaults: Defaults) -> None:
+        engine = SimpleNamespace(backend="openvino", precision="fp16", arithmetic="fp32")
+        self.manifest = SimpleNamespace(
+            name="tiny",
+            identity="ab" * 32,
+            engines={"target": engine},
+            defaults=defaults,
+            model=SimpleNamespace(eos_token_ids=(2,), context_length=30),
+        )
+
+    def encode_raw(self, text: str) -> list[int]:
+        return [ord(letter) for letter in text]
+
+    def encode_chat(self, messages: list[dict[str, str]]) -> list[int]:
+        return self.encode_raw(messages[0]["content"] + ">")
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
+    """Run the command line on a result; gives its exit status and the calls to `run_bench`."""
+    calls: list[dict[str, Any]] = []
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("first\nsecond\n", encoding="utf-8")
+
+    def call(
+        *options: str, result: BenchResult = RESULT, defaults: Defaults = Defaults("model", 4)
+    ) -> tuple[int, list[dict[str, Any]]]:
+        def run_bench(*arguments: Any, **more: Any) -> BenchResult:
+            names = ("runner", "prompts", "request", "draft")
+            calls.append(dict(zip(names, arguments, strict=True)) | more)
+            return result
+
+        runner = FakeRunner(defaults)
+        monkeypatch.setattr("speccompile.cli.bench.Runner.open", lambda path, threads: runner)
+        monkeypatch.setattr("speccompile.cli.bench.run_bench", run_bench)
+        argv = ["speccompile", "bench", "some artifact", "--prompts", str(prompts), *options]
+        monkeypatch.setattr(sys, "argv", argv)
+        with pytest.raises(SystemExit) as exited:
+            main()
+        return int(exited.value.code or 0), calls
+
+    return call
+
+
+def test_options_reach_the_measurement(bench: Bench) -> None:
+    status, [call] = bench("-n", "9", "--draft", "ngram", "--draft-length", "7", "--rounds", "3")
+    assert status == 0
+    assert call["prompts"] == [[*map(ord, "first>")], [*map(ord, "second>")]]
+    assert (call["draft"], call["rounds"]) == ("ngram", 3)
+    assert (call["request"].max_new_tokens, call["request"].draft_length) == (9, 7)
+    assert call["request"].stop_tokens == {2}
+
+
+def test_the_artifact_says_what_the_caller_does_not(bench: Bench) -> None:
+    _, [call] = bench("--raw", "--limit", "1")
+    assert call["prompts"] == [[*map(ord, "first")]]
+    assert (call["draft"], call["request"].draft_length) == ("model", 4)
+
+
+def test_plain_against_plain_is_a_control(bench: Bench) -> None:
+    _, [call] = bench("--draft", "none")
+    assert (call["draft"], call["request"].draft_length) == ("none", 0)
+
+
+def test_speculation_of_no_length_is_refused(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bench("--draft", "none", "--draft-length", "2") == (2, [])
+    assert bench("--draft", "ngram", defaults=Defaults("none", 0)) == (2, [])
+    assert "give --draft-length" in capsys.readouterr().err
+
+
+def test_a_prompt_beyond_the_context_is_refused_by_number(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    long = tmp_path / "long.txt"
+    long.write_text(f"fits\n{'x' * 28}\n", encoding="utf-8")
+    assert bench("--prompts", str(long)) == (2, [])
+    assert capsys.readouterr().err.startswith("error: prompt 2 has 29 tokens")
+
+
+def test_json_alone_on_standard_output(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _ = bench("--json", "-")
+    figures = json.loads(capsys.readouterr().out)
+    assert status == 0
+    assert figures["identical"] is True
+    assert figures["speedup"] == {
+        "p10": pytest.approx(1.75),
+        "median": pytest.approx(2.75),
+        "p90": pytest.approx(3.75),
+    }
+    assert figures["tokens_per_second"]["plain"]["median"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert figures["decoding_percent"] == {"draft": 25.0, "target": 50.0, "other": 25.0}
+    assert figures["acceptance"] == [0.5, 1.0]
+    assert figures["tested_proposals"] == [6, 3]
+    assert figures["cost_ms"]["draft"]["9"] == 109.25
+    assert figures["prompts"][0] == {"prompt": "first", "identical": True, "speedup": 1.5}
+    assert figures["pairs"][1]["speculative"]["tokens"] == [1, 2, 3]
+    assert figures["conditions"]["command"].startswith("speccompile bench 'some artifact'")
+
+
+def test_files_are_written_and_the_table_printed(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, _ = bench("--json", str(tmp_path / "b.json"), "--html", str(tmp_path / "b.html"))
+    assert status == 0
+    assert json.loads((tmp_path / "b.json").read_text())["accepted_length"] == 2 / 3
+    assert "2.75×" in (tmp_path / "b.html").read_text(encoding="utf-8")
+    assert "2.75x" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert bench("--json", str(tmp_path / "absent" / "b.json"))[0] == 1
+    assert "b.json: No such file" in capsys.readouterr().err
+
+
+def test_different_outputs_fail_after_the_figures_are_out(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, _ = bench("--html", str(tmp_path / "b.html"), result=DIFFERING)
+    out, err = capsys.readouterr()
+    assert status == 1
+    assert "Identical outputs: 1 of 2" in out
+    assert "1 of 2 outputs differ from plain decoding (prompts 2)" in err
+    assert "Outputs differ" in (tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+def test_without_the_drawing_library_nothing_is_measured(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("speccompile.cli.bench_report.find_spec", lambda name: None)
+    assert bench("--html", "b.html") == (1, [])
+    assert "pip install 'speccompile[report]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("draft", ["model", "none"])
+def test_the_tables_fit_a_terminal(draft: str) -> None:
+    text = io.StringIO()
+    console = Console(file=text, width=80, highlight=False)
+    print_tables(console, replace(CONDITIONS, draft=draft), RESULT)
+    lines = text.getvalue().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "…" not in text.getvalue()
+    assert any(line.split()[:4] == ["target", "101.2", "102.2", "103.2"] for line in lines)
+    assert "draft engine 25 %, target engine (verify) 50 %, other 25.0 %" in text.getvalue()
+
+
+def test_the_report_shows_the_figures() -> None:
+    page = render_report(CONDITIONS, PROMPTS, RESULT)
+    for figure in ("2.75×", "1.75 – 3.75×", "1.50×", "4.00×", "too short", "250 ms", "0.67"):
+        assert figure in page
+    for fact in (CONDITIONS.identity, "A &lt;fast&gt; CPU", "2026-01-02 03:04:05 UTC", "numpy 2.0"):
+        assert fact in page
+    assert page.count("<svg") == 3 + 2  # the charts, and a bar for each prompt that decoded
+
+
+def test_the_report_escapes_and_loads_nothing() -> None:
+    page = render_report(CONDITIONS, PROMPTS, RESULT)
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "&lt;script&gt;alert(&#39;$x$&#39;)" in page
+    links = set(re.findall(r"(?:https?:)?//[^\s\"'<>)]+", page))
+    assert links <= {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}  # namespaces
+    assert not re.search(
+        r"\bsrc=|@import|url\((?!#)|<link|(?<!xlink:)href=|xlink:href=\"[^#]", page
+    )
+
+
+def test_the_report_is_the_same_every_time_and_its_ids_are_unique() -> None:
+    page = render_report(CONDITIONS, PROMPTS, RESULT)
+    assert page == render_report(CONDITIONS, PROMPTS, RESULT)
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_the_report_of_plain_against_plain_has_no_acceptance() -> None:
+    plain = replace(run(1.0), statistics=Statistics(new_tokens=3, rounds=2, decode_seconds=1.0))
+    page = render_report(CONDITIONS, ["only"], result_of(Pair(0, plain, plain)))
+    assert "Nothing was proposed." in page
+    assert "1.00×" in page
