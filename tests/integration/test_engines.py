@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.reference import ContractEngine
-from speccompile.runtime.engine import Engine, open_engine
+from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError, RequestError
 from speccompile.runtime.manifest import EngineInfo
 

@@ -15,6 +15,7 @@ from typing import Any
 import click
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
@@ -40,7 +41,7 @@ __all__ = ["command", "document", "print_tables"]
 @click.option("--draft", type=click.Choice(DRAFTS), help="Who proposes; default: the artifact's.")
 @click.option("--draft-length", type=click.IntRange(min=1), help="Most proposals a round.")
 @click.option("--raw", is_flag=True, help="Continue the prompts as they are, no chat template.")
-@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--rounds", type=click.IntRange(min=1), default=1, help="Measure so many times.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the figures; - prints them alone.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report for a browser.")
 @threads_option
@@ -79,6 +80,7 @@ def command(
         engines={
             role: f"{engine.backend} {engine.precision}, {engine.arithmetic} arithmetic"
             for role, engine in runner.manifest.engines.items()
+            if role == "target" or kind == "model"
         },
         draft=kind,
         draft_length=length,
@@ -111,13 +113,16 @@ def command(
 def print_tables(console: Console, conditions: Conditions, result: BenchResult) -> None:
     """The result for a terminal of 80 columns."""
     count = len({pair.prompt for pair in result.pairs})
-    console.print(f"[b]{conditions.name}[/b]  sha256:{conditions.identity[:12]}")
-    console.print(f"{conditions.host.cpu}, {conditions.host.cores} cores; {count} prompts, greedy")
+    console.print(f"[b]{escape(conditions.name)}[/b]  sha256:{conditions.identity[:12]}")
+    cpu = escape(conditions.host.cpu)
+    console.print(f"{cpu}, {conditions.host.cores} cores; {count} prompts, greedy")
     console.print(f"speculative: {conditions.speculation}\n")
-    console.print(_speeds(result))
+    console.print("[b]Medians over prompts[/b]", _speeds(result), "", sep="\n")
     if result.acceptance:
-        console.print(_acceptance(result))
-    console.print(_costs(result))
+        title = "[b]Acceptance by position in the proposal[/b]"
+        console.print(title, _acceptance(result), "", sep="\n")
+    title = f"[b]Milliseconds of a step after {result.cost_context} tokens[/b]"
+    console.print(title, _costs(result), "", sep="\n")
     split = result.split
     console.print(
         f"Decoding time: draft engine {split.draft:.0f} %, target engine (verify) "
@@ -217,7 +222,7 @@ def _speeds(result: BenchResult) -> Table:
     plain, speculative = result.plain_tokens_per_second, result.speculative_tokens_per_second
     first, first_too = result.plain_first_token_seconds, result.speculative_first_token_seconds
     ratio, request = result.speedup, result.request_speedup
-    table = _table("Medians over prompts", "", "plain", "speculative", "ratio", "p10", "p90")
+    table = _table("", "plain", "speculative", "ratio", "p10", "p90")
     for name, left, right, spread in (
         ("decoding, tokens/s", f"{plain.median:.1f}", f"{speculative.median:.1f}", ratio),
         ("whole request", "", "", request),
@@ -231,23 +236,22 @@ def _speeds(result: BenchResult) -> Table:
 
 def _acceptance(result: BenchResult) -> Table:
     positions = [str(at) for at in range(1, len(result.acceptance) + 1)]
-    table = _table("Acceptance by position of a proposal", "position", *positions[:9])
+    table = _table("position", *positions[:9])
     table.add_row("accepted", *(f"{share:.2f}" for share in result.acceptance[:9]))
     table.add_row("tested", *map(str, result.tested[:9]))
     return table
 
 
 def _costs(result: BenchResult) -> Table:
-    title = f"Milliseconds of a step after {result.cost_context} tokens"
-    table = _table(title, "rows", *map(str, COST_ROWS))
+    table = _table("rows", *map(str, COST_ROWS))
     for role, costs in result.cost_ms.items():
         table.add_row(role, *(f"{costs[rows]:.1f}" for rows in COST_ROWS))
     return table
 
 
-def _table(title: str, first: str, *headings: str) -> Table:
+def _table(first: str, *headings: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(first, min_width=len("decoding, tokens/s"))
+    table.add_column(first)
     for heading in headings:
         table.add_column(heading, justify="right")
     return table

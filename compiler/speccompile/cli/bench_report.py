@@ -111,7 +111,7 @@ def _chart(name: str, inches: tuple[float, float], draw: Callable[[Axes], None])
     svg = file.getvalue()
     svg = svg[svg.index("<svg") :]
     # The ids of groups, such as axes_1, would be there once for every chart.
-    return Markup(re.sub(r' id="[a-z.]+_\d+"', "", svg))
+    return Markup(re.sub(r' id="[a-z0-9.]+_\d+"', "", svg))
 
 
 def _draw_split(axes: Axes, result: BenchResult) -> None:
@@ -149,15 +149,8 @@ def _draw_costs(axes: Axes, result: BenchResult) -> None:
     colors = {"target": _TARGET, "draft": _DRAFT}
     for role, costs in result.cost_ms.items():
         rows, milliseconds = list(costs), list(costs.values())
-        axes.plot(rows, milliseconds, "o-", color=colors[role], linewidth=2, markersize=4)
-        axes.annotate(
-            role,
-            (rows[-1], milliseconds[-1]),
-            xytext=(7, 0),
-            textcoords="offset points",
-            va="center",
-            color=colors[role],
-            weight="bold",
+        axes.plot(
+            rows, milliseconds, "o-", label=role, color=colors[role], linewidth=2, markersize=4
         )
     axes.set_xlabel("rows in one step")
     axes.set_ylabel("milliseconds")
@@ -165,3 +158,4 @@ def _draw_costs(axes: Axes, result: BenchResult) -> None:
     axes.set_ylim(bottom=0)
     axes.locator_params(axis="y", nbins=6)
     axes.grid(axis="y")
+    axes.legend(frameon=False, loc="lower right")

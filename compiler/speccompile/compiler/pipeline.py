@@ -39,15 +39,23 @@ class Stage:
 
 
 def plan(recipe: Recipe) -> list[Stage]:
-    """The stages of `recipe`: load, then for each role quantize, export, and for each engine
-    lower and measure."""
+    """The stages of `recipe`: load and check, then for each role quantize, export, and for each
+    engine lower and measure."""
     stages = [_load("target", recipe.target.source, recipe.target.sha256)]
     precisions: dict[str, str] = {"target": recipe.target.precision}
     if recipe.draft:
         precisions["draft"] = recipe.draft.precision
         if recipe.draft.source != "target":
             stages.append(_load("draft", recipe.draft.source, recipe.draft.sha256))
-    loaded = {stage.name for stage in stages}
+    loaded = [stage.name for stage in stages]
+    stages.append(
+        Stage(
+            "check",
+            "speccompile.compiler.stages.check:run",
+            tuple(loaded),
+            {"context": recipe.context.length},
+        )
+    )
     for role, precision in precisions.items():
         source = f"load {role}" if f"load {role}" in loaded else "load target"
         stages += _compile(recipe, role, precision, source)

@@ -168,14 +168,15 @@ class BenchResult:
 
     @property
     def tested(self) -> tuple[int, ...]:
-        """How many proposals were tested at each position of a chain."""
-        return _sum_by_position([run.proposed for run in self._speculative])
+        """How many proposals were tested at each position of a chain, as far as any was."""
+        counts = _sum_by_position([run.proposed for run in self._speculative])
+        return tuple(count for count in counts if count)
 
     @property
     def acceptance(self) -> tuple[float, ...]:
         """The share that stood at each position, given that those before it did."""
         accepted = _sum_by_position([run.accepted for run in self._speculative])
-        return tuple(stood / count for stood, count in zip(accepted, self.tested, strict=True))
+        return tuple(stood / count for stood, count in zip(accepted, self.tested, strict=False))
 
     @property
     def accepted_length(self) -> float:

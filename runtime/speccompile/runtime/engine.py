@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.runtime.errors import RequestError
-from speccompile.runtime.manifest import EngineInfo
 
-__all__ = ["PREFILL_ROWS", "Engine", "Logits", "open_engine", "prefill"]
+__all__ = ["PREFILL_ROWS", "Engine", "Logits", "prefill"]
 
 Logits = NDArray[np.float32]
 
@@ -54,24 +52,3 @@ def prefill(engine: Engine, tokens: Sequence[int]) -> Logits:
     if last is None:
         raise RequestError("the prompt is empty; give it at least one token")
     return last
-
-
-def open_engine(info: EngineInfo, graph: Path, *, threads: int = 0) -> Engine:
-    """Open `graph` with the backend that the artifact names; `threads` = 0 takes every core."""
-    engine = _open_backend(info, graph, threads)
-    if info.min_rows <= 1:
-        return engine
-    from speccompile.runtime.engines.padded import PaddedEngine
-
-    return PaddedEngine(engine, info.min_rows)
-
-
-def _open_backend(info: EngineInfo, graph: Path, threads: int) -> Engine:
-    # Backends are imported here, so that a host needs only the one its artifact uses.
-    if info.backend == "openvino":
-        from speccompile.runtime.engines.openvino import OpenVINOEngine
-
-        return OpenVINOEngine(info, graph, threads=threads)
-    from speccompile.runtime.engines.onnxruntime import OnnxRuntimeEngine
-
-    return OnnxRuntimeEngine(info, graph, threads=threads)

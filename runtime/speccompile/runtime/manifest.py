@@ -90,7 +90,7 @@ class EngineInfo:
     backend: Literal["openvino", "onnxruntime"]
     graph: str
     precision: Literal["fp32", "fp16", "int8"]
-    arithmetic: str
+    arithmetic: Literal["fp32", "bf16"]
     layers: int
     kv_heads: int
     heads: int

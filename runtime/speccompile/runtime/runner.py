@@ -12,7 +12,8 @@ from speccompile.runtime.chat import ChatTemplate, Message
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.drafting.proposal import Draft
-from speccompile.runtime.engine import Engine, open_engine
+from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import ArtifactError, RequestError
 from speccompile.runtime.session import Finish, Request, Session
 from speccompile.runtime.text import TextStream

@@ -180,3 +180,8 @@ def test_draw_cuts_the_unit_interval_by_the_law() -> None:
     numbers = [0.0, 0.2499, 0.25, 0.7499, 0.75, nextafter(1.0, 0.0)]
     assert [draw(law, number) for number in numbers] == [1, 1, 3, 3, 4, 4]
     assert [draw(law * 8.0, number) for number in numbers] == [1, 1, 3, 3, 4, 4]
+
+
+def test_token_rule_rejects_what_the_target_excludes_at_every_number() -> None:
+    p, q = np.array([0.0, 1.0]), np.array([1.0, 0.0])
+    assert token_rule([p, p], [q], [0], [0.0], [0.0, 0.0]) == Verdict(0, 1)

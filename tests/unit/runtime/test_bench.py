@@ -38,7 +38,8 @@ class CountingEngine:
         self.steps.append(len(tokens))
         self.length += len(tokens)
         following = (np.array(tokens) + self._stride) % VOCABULARY
-        return np.eye(VOCABULARY, dtype=np.float32)[following]
+        logits: Logits = np.eye(VOCABULARY, dtype=np.float32)[following]
+        return logits
 
     def rollback(self, length: int) -> None:
         self.length = length

@@ -16,7 +16,8 @@ from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE
 from speccompile.compiler.stages.timing import sample_tokens, time_steps
-from speccompile.runtime.engine import Engine, Logits, open_engine, prefill
+from speccompile.runtime.engine import Engine, Logits, prefill
+from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 

@@ -1,8 +1,8 @@
 """Sampled output against the target's law: a chi-square test of the production loop.
 
-The laws are the engines' own, asked once per context; session, drafts, verification and random
-numbers are those of production, run once per seed. A test that finds nothing may be blind, so a
-draft that gets everything accepted has to be found out by the very same test.
+The laws are the engines', asked once per context (the draft's sharpened); session, drafts,
+verification and random numbers are those of production, run once per seed. A test that finds
+nothing may be blind, so a draft that is always accepted has to be found out by the very same one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from speccompile.runtime.drafting.proposal import Draft, Proposal
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.proof.check import Check, Progress, silent
 from speccompile.runtime.proof.chisquare import goodness_of_fit
-from speccompile.runtime.proof.tables import TableEngine, Tables, open_tables
+from speccompile.runtime.proof.tables import TableEngine, Tables, open_tables, sharpened
 from speccompile.runtime.sampling import Randomness, Sampling, law
 from speccompile.runtime.session import Request, Session
 
@@ -168,9 +168,11 @@ def _ending(engine: Engine, prompt: Sequence[int]) -> Logits:
 
 
 def _distance(target: Logits, draft: Logits | None) -> float:
-    """Total variation; a draft without a law stands for the most likely token."""
+    """Total variation of the laws; without a draft's, from always saying the most likely token."""
     p = law(target, SAMPLING)
-    return 1.0 - float(np.minimum(p, law(draft, SAMPLING)).sum() if draft is not None else p.max())
+    if draft is None:
+        return 1.0 - float(p.max())
+    return 1.0 - float(np.minimum(p, law(sharpened(draft), SAMPLING)).sum())
 
 
 def _summary(worst: float, blind: Sequence[str], draws: str) -> str:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.sampling import Sampling, law
 
-__all__ = ["TableEngine", "Tables", "open_tables"]
+__all__ = ["TableEngine", "Tables", "open_tables", "sharpened"]
 
 Law = NDArray[np.float64]
 
@@ -25,7 +25,8 @@ Law = NDArray[np.float64]
 class Tables:
     """Logits over the few tokens [C] that can occur, by the tokens that came before: () or (x,).
 
-    `first` [C] is the target's law of the next token, `second` [C, C] that of the one after it.
+    The draft's are sharpened. `first` [C] is the target's law of the next token, `second` [C, C]
+    that of the one after it.
     """
 
     target: Mapping[tuple[int, ...], Logits]
@@ -38,15 +39,16 @@ def open_tables(
     target: Engine, draft: Engine | None, context: Sequence[int], sampling: Sampling
 ) -> Tables:
     """Ask the engines for every row that the two tokens after `context` can depend on."""
-    engines = [target, draft] if draft else [target]
-    rows: list[dict[tuple[int, ...], Logits]] = [
-        {(): prefill(_cold(engine), context).copy()} for engine in engines
-    ]
+    engines = [(target, _unchanged), (draft, sharpened)] if draft else [(target, _unchanged)]
+    rows: list[dict[tuple[int, ...], Logits]] = []
+    for engine, change in engines:
+        engine.rollback(0)
+        rows.append({(): change(prefill(engine, context))})
     may_follow = _support([table[()] for table in rows], sampling)
-    for engine, table in zip(engines, rows, strict=True):
+    for (engine, change), table in zip(engines, rows, strict=True):
         for token in may_follow:
             engine.rollback(len(context))
-            table[(token,)] = engine.step([token])[0].copy()
+            table[(token,)] = change(engine.step([token])[0])
     kept = _support([row for table in rows for row in table.values()], sampling)
     small = [{_numbers(path, kept): row[kept] for path, row in table.items()} for table in rows]
     first = law(rows[0][()], sampling)[kept]
@@ -54,6 +56,11 @@ def open_tables(
     for token in may_follow:
         second[kept.index(token)] = law(rows[0][(token,)], sampling)[kept]
     return Tables(small[0], small[1] if draft else None, first, second)
+
+
+def sharpened(row: Logits) -> Logits:
+    """A draft's logits, doubled: a draft as good as its target would hide that it is believed."""
+    return row * np.float32(2)
 
 
 class TableEngine:
@@ -100,9 +107,8 @@ class TableEngine:
                 yield self._rows.get(tuple(self._tokens[depth:]), self._deeper)
 
 
-def _cold(engine: Engine) -> Engine:
-    engine.rollback(0)
-    return engine
+def _unchanged(row: Logits) -> Logits:
+    return row.copy()
 
 
 def _support(rows: Sequence[Logits], sampling: Sampling) -> list[int]:

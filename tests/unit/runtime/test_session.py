@@ -1,0 +1,188 @@
+from collections.abc import Callable
+from itertools import zip_longest
+
+import numpy as np
+import pytest
+
+from speccompile.runtime import engine as engine_module
+from speccompile.runtime.drafting.model import ModelDraft
+from speccompile.runtime.drafting.ngram import NgramDraft
+from speccompile.runtime.drafting.proposal import Draft
+from speccompile.runtime.errors import RequestError
+from speccompile.runtime.sampling import Sampling
+from speccompile.runtime.session import Finish, Request, Session
+from tests.unit.runtime.tables import TableEngine, greedy_ids, make_table, near_table
+
+TABLE = make_table(1)
+SAMPLED = Sampling(1.0, seed=3)
+PROMPTS = [np.random.default_rng(seed).integers(0, 8, 1 + seed % 7).tolist() for seed in range(20)]
+DRAFTS: dict[str, Callable[[], Draft]] = {
+    "same": lambda: ModelDraft(TableEngine(TABLE)),
+    "near": lambda: ModelDraft(TableEngine(near_table(TABLE, 2))),
+    "random": lambda: ModelDraft(TableEngine(make_table(3))),
+    "short": lambda: ModelDraft(TableEngine(TABLE, capacity=12)),
+    "ngram": NgramDraft,
+}
+
+
+def session(draft: str | None = None, capacity: int = 64) -> Session:
+    return Session(TableEngine(TABLE, capacity), DRAFTS[draft]() if draft else None)
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("length", range(9))
+def test_greedy_output_is_that_of_plain_decoding(draft: str, length: int) -> None:
+    for prompt in PROMPTS:
+        one = session(draft)
+        ids = list(one.generate(prompt, Request(24, draft_length=length)))
+        assert ids == greedy_ids(TABLE, prompt, 24)
+        assert one.finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, Sampling(0.7, 3, 0.9)], ids=str)
+@pytest.mark.parametrize("length", range(1, 9))
+def test_a_copy_of_the_target_has_every_proposal_accepted(sampling: Sampling, length: int) -> None:
+    one = session("same")
+    rounds = 4
+    request = Request(1 + rounds * (length + 1), sampling, draft_length=length)
+    assert len(list(one.generate([5], request))) == request.max_new_tokens
+    assert one.statistics.rounds == rounds
+    assert one.statistics.proposed == one.statistics.accepted == [rounds] * length
+    assert one.statistics.acceptance == 1.0
+    assert one.statistics.accepted_length == length + 1
+
+
+@pytest.mark.parametrize("draft", [None, *DRAFTS])
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=str)
+def test_counters_agree_with_the_stream(draft: str | None, sampling: Sampling) -> None:
+    one = session(draft)
+    ids = list(one.generate([2, 7, 1], Request(40, sampling, draft_length=4)))
+    statistics = one.statistics
+    assert statistics.prompt_tokens == 3
+    assert statistics.new_tokens == len(ids) == 40
+    # All but the first token, which the prompt yields, are accepted proposals or the target's own.
+    assert statistics.decode_tokens == sum(statistics.accepted) + statistics.rounds
+    rejected = sum(statistics.proposed) - sum(statistics.accepted)
+    assert 0 <= rejected <= statistics.rounds
+    assert statistics.acceptance <= 1.0
+    assert statistics.decode_seconds >= statistics.draft_seconds + statistics.target_seconds > 0.0
+    assert statistics.first_token_seconds > 0.0
+
+
+def test_a_random_draft_is_found_out_by_its_acceptance() -> None:
+    one = session("random")
+    list(one.generate([2], Request(60, draft_length=4)))
+    assert one.statistics.acceptance < 0.3
+
+
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=str)
+@pytest.mark.parametrize("index", range(5))
+def test_a_stop_token_ends_the_output_wherever_in_a_block_it_stands(
+    sampling: Sampling, index: int
+) -> None:
+    # A round of the copied draft emits tokens 1..5 of the output as one block.
+    request = Request(6, sampling, draft_length=4)
+    prompt, ids = next(
+        (prompt, ids)
+        for prompt in ([first, second] for first in range(8) for second in range(8))
+        for ids in [list(session("same").generate(prompt, request))]
+        if ids[1 + index] not in ids[: 1 + index]
+    )
+    one = session("same")
+    stopping = Request(6, sampling, draft_length=4, stop_tokens=frozenset({ids[1 + index]}))
+    assert list(one.generate(prompt, stopping)) == ids[: 1 + index]
+    assert one.finish is Finish.STOP
+    assert one.statistics.new_tokens == 1 + index
+
+
+def test_a_stop_token_may_be_the_first() -> None:
+    one = session("same")
+    first = greedy_ids(TABLE, [1, 2], 1)
+    assert list(one.generate([1, 2], Request(stop_tokens=frozenset(first)))) == []
+    assert (one.finish, one.statistics.new_tokens, one.statistics.rounds) == (Finish.STOP, 0, 0)
+
+
+def test_a_stop_beyond_the_budget_is_not_seen() -> None:
+    ids = list(session("same").generate([1, 2], Request(5, draft_length=4)))
+    last = next(index for index in range(1, 5) if ids[index] not in ids[:index])
+    stop = frozenset({ids[last]})
+    for budget, finish in [(last, Finish.LENGTH), (last + 1, Finish.STOP)]:
+        one = session("same")
+        request = Request(budget, draft_length=4, stop_tokens=stop)
+        assert list(one.generate([1, 2], request)) == ids[:last]
+        assert one.finish is finish
+
+
+@pytest.mark.parametrize("draft", [None, "same", "near", "ngram"])
+@pytest.mark.parametrize("count", range(7))
+def test_exactly_so_many_tokens_as_asked_for(draft: str | None, count: int) -> None:
+    one = session(draft)
+    ids = list(one.generate([4, 4], Request(count, draft_length=4)))
+    assert ids == greedy_ids(TABLE, [4, 4], count)
+    assert one.finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("draft", [None, "same", "near", "short", "ngram"])
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=str)
+@pytest.mark.parametrize("room", range(6))
+def test_the_context_bounds_the_output(draft: str | None, sampling: Sampling, room: int) -> None:
+    prompt = [index * 3 % 8 for index in range(20 - room)]
+    engine = TableEngine(TABLE, capacity=20)
+    one = Session(engine, DRAFTS[draft]() if draft else None)
+    # The engine itself refuses rows that pass its capacity.
+    ids = list(one.generate(prompt, Request(100, sampling, draft_length=4)))
+    assert len(ids) == room
+    assert one.finish is Finish.LENGTH
+    if sampling.greedy:
+        assert ids == greedy_ids(TABLE, prompt, room)
+
+
+def test_a_smaller_context_than_the_cache_is_kept() -> None:
+    one = Session(TableEngine(TABLE), DRAFTS["same"](), context=9)
+    assert list(one.generate([1, 2], Request(100))) == greedy_ids(TABLE, [1, 2], 7)
+    with pytest.raises(RequestError, match="10 tokens; it must have 1 to 9"):
+        next(one.generate([0] * 10, Request()))
+
+
+@pytest.mark.parametrize("length", [0, 65])
+def test_a_prompt_that_does_not_fit_is_refused_and_the_session_lives(length: int) -> None:
+    one = session("near")
+    with pytest.raises(RequestError, match=f"prompt has {length} tokens; it must have 1 to 64"):
+        next(one.generate([0] * length, Request()))
+    assert list(one.generate([6], Request(9))) == greedy_ids(TABLE, [6], 9)
+
+
+@pytest.mark.parametrize("field", ["max_new_tokens", "draft_length"])
+def test_negative_limits_are_refused(field: str) -> None:
+    with pytest.raises(RequestError, match=f"{field} is -1; it cannot be negative"):
+        Request(**{field: -1})
+
+
+@pytest.mark.parametrize("draft", [None, "near", "ngram"])
+def test_the_seed_alone_decides_sampled_output(draft: str | None) -> None:
+    prompts = [[1, 2, 3], [4]]
+    requests = [Request(30, Sampling(1.2, seed=seed), draft_length=3) for seed in (8, 9)]
+    alone = [list(session(draft).generate(*each)) for each in zip(prompts, requests, strict=True)]
+    again = [list(session(draft).generate(*each)) for each in zip(prompts, requests, strict=True)]
+    streams = [session(draft).generate(*each) for each in zip(prompts, requests, strict=True)]
+    interleaved = [list(column) for column in zip(*zip_longest(*streams), strict=True)]
+    assert alone == again == interleaved
+    other = Request(30, Sampling(1.2, seed=10), draft_length=3)
+    assert list(session(draft).generate(prompts[0], other)) != alone[0]
+
+
+def test_derived_proposals_change_no_sampled_token() -> None:
+    for seed in range(10):
+        request = Request(50, Sampling(0.6, seed=seed), draft_length=4)
+        assert list(session("ngram").generate([1, 2], request)) == list(
+            session().generate([1, 2], request)
+        )
+
+
+@pytest.mark.parametrize("rows", [1, 3, 1000])
+def test_the_size_of_a_prefill_chunk_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr(engine_module, "PREFILL_ROWS", rows)
+    prompt = [index * 5 % 8 for index in range(11)]
+    assert list(session("near").generate(prompt, Request(20))) == greedy_ids(TABLE, prompt, 20)
