@@ -20,7 +20,7 @@ from speccompile.runtime.runner import Runner
 
 __all__ = ["command"]
 
-_LONGEST = 64
+_LONGEST = 32
 
 
 def _lengths(ctx: click.Context, param: click.Parameter, value: str) -> tuple[int, ...]:

@@ -10,10 +10,11 @@ from typing import Protocol
 
 import numpy as np
 
-from speccompile.runtime.engine import Engine, prefill
+from speccompile.runtime.engine import Engine
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.session import Finish, Request, Session
 from speccompile.runtime.statistics import Statistics
+from speccompile.runtime.timing import time_rows
 
 __all__ = [
     "COST_ROWS",
@@ -25,13 +26,11 @@ __all__ = [
     "Split",
     "Spread",
     "run_bench",
-    "time_rows",
 ]
 
 COST_ROWS = range(1, 10)
 """Row counts whose cost is measured: a plain step up to a root with eight proposals."""
 
-_TURNS = 9
 _PLAIN_FIRST = (False, True)
 _SPECULATIVE_FIRST = (True, False)
 
@@ -241,34 +240,9 @@ def run_bench(
     engines = {role: opener.engine(role) for role in roles}
     room = min(engine.capacity for engine in engines.values()) - COST_ROWS[-1]
     context = [*prompts[0], *warm.plain.tokens][:room]
-    cost_ms = time_rows(engines, context)
+    cost_ms = time_rows(engines, context, COST_ROWS)
     progress(total, total, "done")
     return BenchResult(tuple(pairs), cost_ms, len(context))
-
-
-def time_rows(engines: Mapping[str, Engine], context: Sequence[int]) -> dict[str, dict[int, float]]:
-    """Median milliseconds of a step after `context`, by engine and number of rows.
-
-    All take turns, so that whatever else the machine does falls on all alike.
-    """
-    for engine in engines.values():
-        engine.rollback(0)
-        prefill(engine, context)
-    tokens = [context[-1]] * COST_ROWS[-1]
-    samples = {name: {rows: list[float]() for rows in COST_ROWS} for name in engines}
-    for turn in range(_TURNS + 1):
-        for rows in COST_ROWS:
-            for name, engine in engines.items():
-                start = time.perf_counter()
-                engine.step(tokens[:rows])
-                seconds = time.perf_counter() - start
-                engine.rollback(len(context))
-                if turn:  # the first turn warms up
-                    samples[name][rows].append(seconds * 1e3)
-    return {
-        name: {rows: float(np.median(times)) for rows, times in costs.items()}
-        for name, costs in samples.items()
-    }
 
 
 def _run_pair(

@@ -11,7 +11,6 @@ from speccompile.runtime.bench import (
     Run,
     Split,
     run_bench,
-    time_rows,
 )
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Engine, Logits
@@ -136,30 +135,6 @@ def test_progress_goes_up_to_the_end() -> None:
         progress=lambda done, total, _: steps.append((done, total)),
     )
     assert steps == [(done, 6) for done in range(7)]
-
-
-def test_costs_are_medians_of_steps_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now=0.0)
-    order: list[str] = []
-
-    class SlowEngine(CountingEngine):
-        def __init__(self, name: str, seconds: float) -> None:
-            super().__init__()
-            self._name, self._seconds = name, seconds
-
-        def step(self, tokens: Sequence[int]) -> Logits:
-            order.append(self._name)
-            clock.now += self._seconds * len(tokens)
-            return super().step(tokens)
-
-    timer = SimpleNamespace(perf_counter=lambda: clock.now)
-    monkeypatch.setattr("speccompile.runtime.bench.time", timer)
-    engines = {"target": SlowEngine("target", 0.002), "draft": SlowEngine("draft", 0.001)}
-    costs = time_rows(engines, [1, 2, 3])
-    assert costs["target"] == {rows: pytest.approx(2.0 * rows) for rows in COST_ROWS}
-    assert costs["draft"] == {rows: pytest.approx(1.0 * rows) for rows in COST_ROWS}
-    assert order == ["target", "draft"] * (len(order) // 2)
-    assert [engine.length for engine in engines.values()] == [3, 3]
 
 
 def run(decode_seconds: float, *, tokens: tuple[int, ...] = (1, 2, 3), **counts: object) -> Run:

@@ -11,10 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.stages.timing import time_steps
+from speccompile.compiler.stages.measure import TIMED_CONTEXT, sample_tokens
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
 from speccompile.runtime.session import Request, Session
+from speccompile.runtime.timing import time_rows
 
 __all__ = ["LONGEST_DRAFT", "VALIDATE_FILE", "run"]
 
@@ -43,7 +44,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             accepted[index] += speculative.statistics.accepted[index]
     # Measured again, now that both are open as they will be served, and in turn.
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
-    costs = time_steps(engines, artifact.manifest.model.vocab_size, settings["rows"])
+    rows: list[int] = settings["rows"]
+    model = artifact.manifest.model
+    room = min(TIMED_CONTEXT, model.context_length - max(rows))
+    costs = time_rows(engines, sample_tokens(model.vocab_size, room), rows)
     content = {
         "cost_ms": costs,
         "lossless": not differing,

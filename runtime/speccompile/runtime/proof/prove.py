@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.proof.check import Check, Progress, silent
 from speccompile.runtime.proof.greedy import check_greedy
-from speccompile.runtime.proof.rows import check_rollback, check_rows
+from speccompile.runtime.proof.rows import check_rollback, check_rows, tokens_needed
 from speccompile.runtime.proof.sampled import check_sampling
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
 
@@ -80,7 +80,9 @@ def _encoded(runner: Runner, texts: Sequence[str], plan: Plan) -> list[list[int]
     if not texts:
         raise RequestError("there is no prompt to check with; give at least one")
     chat = CHAT_TEMPLATE_FILE in runner.manifest.files
-    room = runner.manifest.model.context_length - max(plan.tokens, max(plan.draft_lengths) + 3)
+    room = runner.manifest.model.context_length - max(
+        plan.tokens, tokens_needed(plan.draft_lengths)
+    )
     prompts: list[list[int]] = []
     for number, text in enumerate(texts, 1):
         if chat:

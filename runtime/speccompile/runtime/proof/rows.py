@@ -14,7 +14,7 @@ import numpy as np
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.proof.check import Check, Progress, silent
 
-__all__ = ["ROLLBACK_TOLERANCE", "check_rollback", "check_rows"]
+__all__ = ["ROLLBACK_TOLERANCE", "check_rollback", "check_rows", "tokens_needed"]
 
 ROLLBACK_TOLERANCE = 0.02
 """Of the largest logit, for engines whose rows are not bit-equal: far above rounding, and far below
@@ -72,19 +72,22 @@ def check_rollback(
     difference, largest, equal = 0.0, 0.0, True
     for index, prompt in enumerate(prompts):
         progress("roll-back", index, len(prompts))
-        cold = _decode(target, prompt, max(lengths) + 2)
-        largest = max(largest, float(np.abs(cold.logits).max()))
+        plain = _decode(target, prompt, tokens_needed(lengths))
+        largest = max(largest, float(np.abs(plain.logits).max()))
+        target.rollback(0)
+        prefill(target, prompt)
+        # Rounds follow one another, as in production: an error stays, and cannot cancel another.
+        root = 0
         for length in lengths:
-            kept = 1 + length // 2
-            right = cold.tokens[kept : length + 1]
-            wrong = [(token + 1) % cold.logits.shape[-1] for token in right]
-            target.rollback(len(prompt))
-            target.step([*cold.tokens[:kept], *wrong])
-            target.rollback(len(prompt) + kept)
-            rows = target.step(cold.tokens[kept : kept + 2])
-            expected = cold.logits[kept : kept + 2]
-            difference = _larger(difference, _difference(rows, expected))
-            equal = equal and np.array_equal(rows, expected)
+            end = root + 1 + length // 2
+            right = plain.tokens[end : root + 1 + length]
+            wrong = [(token + 1) % plain.logits.shape[-1] for token in right]
+            target.step([*plain.tokens[root:end], *wrong])
+            target.rollback(len(prompt) + end)
+            row, expected = target.step(plain.tokens[end : end + 1])[0], plain.logits[end]
+            difference = _larger(difference, _difference(row, expected))
+            equal = equal and np.array_equal(row, expected)
+            root = end + 1
     limit = ROLLBACK_TOLERANCE * largest
     count = len(prompts) * len(lengths)
     bits = "bit-equal" if equal else f"largest difference {difference:.2g}"
@@ -92,7 +95,7 @@ def check_rollback(
     return Check(
         "roll-back",
         equal if exact else difference <= limit,
-        f"after {count} rejected proposals, the next rows are {bits} (required: {allowed})",
+        f"after {count} rejected proposals, the next row is {bits} (required: {allowed})",
         {
             "rejected_proposals": count,
             "max_abs_difference": _json(difference),
@@ -100,6 +103,11 @@ def check_rollback(
             "bit_equal": equal,
         },
     )
+
+
+def tokens_needed(lengths: Sequence[int]) -> int:
+    """How far `check_rollback` continues a prompt."""
+    return sum(2 + length // 2 for length in lengths) + max(lengths)
 
 
 @dataclass(frozen=True)
