@@ -169,7 +169,7 @@ def _print(report: _Report, console: Console) -> None:
     manifest = report.manifest
     facts = {
         "name": manifest.name,
-        "identity": f"sha256:{manifest.identity}",
+        "identity": manifest.identity,
         "built by": f"speccompile {manifest.compiler_version}",
         "holds": f"{len(manifest.files)} files, {_megabytes(_size(manifest))}",
         "lossless": "shown by the build" if manifest.lossless else "NOT shown by the build",

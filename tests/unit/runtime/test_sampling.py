@@ -25,7 +25,7 @@ def expected_law(logits: list[float], sampling: Sampling) -> list[float]:
     if sampling.top_k:
         least = sorted(weights, reverse=True)[: sampling.top_k][-1]
         weights = [weight if weight >= least else 0.0 for weight in weights]
-    total, mass = sum(weights), 0.0
+    total, mass, least = sum(weights), 0.0, top
     for weight in sorted(weights, reverse=True):
         mass += weight / total
         least = weight
@@ -131,7 +131,7 @@ def test_numbers_are_uniform_and_independent_across_purposes_positions_and_seeds
         assert stats.kstest(numbers, "uniform").pvalue > 1e-6
     pairs = [(draft, accept), (draft, emit), (accept, emit), (draft, other)]
     for left, right in [*pairs, (emit[1:], emit[:-1])]:
-        assert stats.spearmanr(left, right).pvalue > 1e-6
+        assert abs(np.corrcoef(left, right)[0, 1]) < 6 / count**0.5
 
 
 def _numbers(seed: int, purpose: Purpose, count: int) -> NDArray[np.float64]:

@@ -160,6 +160,25 @@ class ScriptedDraft:
 tokens = st.integers(0, 7)
 
 
+def test_a_rejected_proposal_is_not_taken_for_a_cached_row() -> None:
+    first, second = greedy_ids(TABLE, [1, 2], 2)
+    wrong = (second + 1) % 8
+    session = Session(TableEngine(TABLE), ScriptedDraft([[wrong, 3, 4]]))
+    assert list(islice(session.generate([1, 2], Request(draft_length=3)), 2)) == [first, second]
+    prompt = [1, 2, first, wrong, 3, 4, 5]
+    assert list(session.generate(prompt, Request(5))) == greedy_ids(TABLE, prompt, 5)
+    assert session.statistics.reused_tokens == 3
+
+
+def test_a_sequence_that_was_replaced_is_not_taken_for_cached_rows() -> None:
+    target = TableEngine(TABLE)
+    session = Session(target, ModelDraft(TableEngine(NEAR)))
+    for prompt in ([1, 2, 3, 4, 5, 6], [7, 7], [1, 2, 3, 4, 5, 6]):
+        assert list(session.generate(prompt, Request(1))) == greedy_ids(TABLE, prompt, 1)
+        assert session.statistics.reused_tokens == 0
+        assert target.rows == prompt
+
+
 @settings(derandomize=True, max_examples=100, deadline=None)
 @given(
     st.lists(st.lists(tokens, max_size=6), max_size=10),

@@ -102,9 +102,11 @@ def test_a_draft_that_reuses_the_numbers_of_the_target_fails_the_same_test(
 ) -> None:
     # Proposals, acceptance and residual must be independent, or the rule proves nothing.
     numbers = Randomness.uniform
-    monkeypatch.setattr(
-        Randomness, "uniform", lambda self, position, _: numbers(self, position, Purpose.EMIT)
-    )
+
+    def same(self: Randomness, position: int, purpose: Purpose) -> float:
+        return numbers(self, position, Purpose.EMIT)
+
+    monkeypatch.setattr(Randomness, "uniform", same)
     sampling = Sampling(1.0)
     session = Session(engine(TABLE), ModelDraft(engine(DRAFT_TABLE)))
     assert least_p_value(stream(session, sampling, TOKENS // 2), sampling) < FALSE_ALARM

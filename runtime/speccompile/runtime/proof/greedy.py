@@ -85,9 +85,13 @@ def check_greedy(
     return Check(
         "greedy",
         first is None and compared > 0,
-        f"{compared} tokens in {runs} runs ({len(prompts)} prompts, {' and '.join(drafts)} draft, "
+        f"{compared} tokens in {runs} runs ({len(prompts)} prompt{'s' * (len(prompts) > 1)}, {' and '.join(drafts)} draft, "
         f"lengths {_spelled(lengths)}), {tested} proposals tested: "
-        + (f"{differing} runs differ; first: {first}" if first else "equal to plain decoding"),
+        + (
+            f"{differing} of the runs differ; first: {first}"
+            if first
+            else "equal to plain decoding"
+        ),
         {
             "prompts": len(prompts),
             "drafts": list(drafts),

@@ -66,7 +66,11 @@ def check_sampling(
     return Check(
         "sampling",
         worst >= LEAST_P and not blind,
-        _summary(worst, blind, f"{draws * total} draws at {len(contexts)} contexts"),
+        _summary(
+            worst,
+            blind,
+            f"{draws * total} draws at {len(contexts)} context{'s' * (len(contexts) > 1)}",
+        ),
         {
             "draws": draws,
             "temperature": SAMPLING.temperature,

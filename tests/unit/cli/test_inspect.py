@@ -1,0 +1,222 @@
+"""The command on hand-made artifacts, whole and damaged."""
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from speccompile.cli.main import main
+from speccompile.runtime import host
+from speccompile.runtime.manifest import (
+    Defaults,
+    EngineInfo,
+    FileEntry,
+    Manifest,
+    ModelInfo,
+    Requirements,
+)
+
+CONTENTS = {"engines/cpu/target.onnx": bytes(300), "engines/cpu/draft.onnx": b"d", "run.pyz": b""}
+TARGET = EngineInfo(
+    *("target", "openvino", "engines/cpu/target.onnx", "fp16", "fp32", 2, 2, 4, 16, 80, 512),
+    min_rows=2,
+    cost_ms={1: 7.0, 2: 8.0, 3: 10.0},
+)
+DRAFT = replace(
+    TARGET,
+    role="draft",
+    backend="onnxruntime",
+    graph="engines/cpu/draft.onnx",
+    precision="int8",
+    min_rows=1,
+    cost_ms={1: 2.0, 2: 2.0},
+)
+MANIFEST = Manifest(
+    schema=1,
+    name="tiny [bold]model[/bold]",
+    compiler_version="0.1.0",
+    model=ModelInfo(512, 64, 2, 2, 16, 1, (2, 7)),
+    engines={"draft": DRAFT, "target": TARGET},
+    defaults=Defaults("model", 1),
+    requires=Requirements(host.describe().architecture, (), {"tokenizers": "0.1"}),
+    provenance={
+        "target": {"source": "somewhere", "sha256": "ab" * 32, "license": "MIT \x1b[31m"},
+        "recipe": {"name": "tiny"},
+    },
+    acceptance=(0.75, 0.5),
+    lossless=True,
+    files={
+        path: FileEntry(sha256(content).hexdigest(), len(content), "engine")
+        for path, content in CONTENTS.items()
+    },
+)
+
+Inspect = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    folder = tmp_path / "tiny"
+    for path, content in CONTENTS.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
+    write(folder, MANIFEST)
+    return folder
+
+
+def write(root: Path, manifest: Manifest) -> None:
+    (root / "manifest.json").write_bytes(manifest.to_bytes())
+
+
+@pytest.fixture
+def inspect(
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Inspect:
+    def invoke(*arguments: str) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        monkeypatch.setattr(sys, "argv", ["speccompile", "inspect", str(root), *arguments])
+        with pytest.raises(SystemExit) as exit_info:
+            main()
+        captured = capsys.readouterr()
+        code = exit_info.value.code
+        assert isinstance(code, int)
+        assert captured.err.count("\n") <= 1
+        return code, captured.out, captured.err
+
+    return invoke
+
+
+def test_a_whole_artifact(inspect: Inspect) -> None:
+    code, output, error = inspect()
+    lines = output.splitlines()
+    assert (code, error) == (0, "")
+    assert max(map(len, lines)) <= 80
+    words = [line.split() for line in lines]
+    assert ["name", "tiny", "[bold]model[/bold]"] in words
+    assert ["identity", MANIFEST.identity] in words
+    assert ["target", "openvino", "fp16", "fp32", "steps", "of", "2+", "80"] in words
+    assert ["draft", "onnxruntime", "int8", "fp32", "80"] in words
+    assert ["target", "7.0", "8.0", "10.0"] in words
+    assert ["acceptance", "0.75", "0.50"] in words
+    assert ["target", "sha256", "ab" * 32] in words
+    assert ["run.pyz", "engine", "0", "B", "ok"] in words
+
+
+def test_speed(inspect: Inspect) -> None:
+    # A plain step is one of 2 rows, 8 ms; a round drafts 2 ms, verifies 8 ms, and yields 1.75.
+    _, output, _ = inspect("--json")
+    document = json.loads(output)
+    assert document["plain_tokens_per_second"] == pytest.approx(125.0)
+    assert document["predicted_speedup"] == pytest.approx(1.75 * 8 / (2 + 8))
+
+
+def test_the_order_is_target_first(inspect: Inspect) -> None:
+    _, output, _ = inspect()
+    assert output.index("target  openvino") < output.index("draft   onnxruntime")
+
+
+def test_json_is_complete(inspect: Inspect, root: Path) -> None:
+    code, output, _ = inspect("--json")
+    document = json.loads(output)
+    assert code == 0
+    assert document["identity"] == sha256((root / "manifest.json").read_bytes()).hexdigest()
+    assert document["bytes"] == 301
+    assert document["provenance"]["recipe"] == {"name": "tiny"}
+    assert document["engines"]["target"]["cost_ms"] == {"1": 7.0, "2": 8.0, "3": 10.0}
+    assert document["error"] is None
+    architecture, tokenizers = document["requires"]
+    assert architecture["need"] == architecture["have"]
+    assert tokenizers["what"] == "tokenizers"
+    assert tokenizers["met"] is True
+    assert document["files"]["run.pyz"] == {
+        "role": "engine",
+        "size": 0,
+        "sha256": sha256().hexdigest(),
+        "state": "ok",
+    }
+
+
+def test_no_hash(inspect: Inspect, root: Path) -> None:
+    (root / "engines/cpu/draft.onnx").write_bytes(b"D")
+    code, output, _ = inspect("--json", "--no-hash")
+    states = {path: entry["state"] for path, entry in json.loads(output)["files"].items()}
+    assert code == 0
+    assert states == dict.fromkeys(CONTENTS, "not hashed")
+
+
+def test_a_damaged_artifact_is_shown_and_refused(inspect: Inspect, root: Path) -> None:
+    (root / "engines/cpu/draft.onnx").write_bytes(b"D")
+    code, output, error = inspect()
+    assert code == 3
+    assert ["engines/cpu/draft.onnx", "engine", "1", "B", "changed"] in [
+        line.split() for line in output.splitlines()
+    ]
+    assert error.startswith("error: ")
+    assert "the content of 'engines/cpu/draft.onnx' changed" in error
+
+
+def test_states_of_files(inspect: Inspect, root: Path) -> None:
+    (root / "engines/cpu/draft.onnx").write_bytes(b"longer")
+    (root / "run.pyz").unlink()
+    (root / "added\x1b[31m").write_bytes(b"")
+    code, output, _ = inspect("--json")
+    document = json.loads(output)
+    states = {path: entry["state"] for path, entry in document["files"].items()}
+    assert code == 3
+    assert "'run.pyz' is missing" in document["error"]
+    assert states == {
+        "engines/cpu/target.onnx": "ok",
+        "engines/cpu/draft.onnx": "6 bytes",
+        "run.pyz": "missing",
+        "added\x1b[31m": "added",
+    }
+
+
+def test_nothing_commands_the_terminal(inspect: Inspect, root: Path) -> None:
+    (root / "added\x1b[31m").write_bytes(b"")
+    _, output, _ = inspect()
+    assert "\x1b" not in output
+    assert r"MIT \x1b[31m" in output
+
+
+def test_an_incompatible_artifact_is_shown_and_refused(inspect: Inspect, root: Path) -> None:
+    needs = Requirements("pdp11", ("turbo",), {"openvino": "1.0", "tokenizers": "0.1"})
+    write(root, replace(MANIFEST, requires=needs))
+    code, output, error = inspect()
+    lacking = [line.split()[-4:] for line in output.splitlines() if "LACKING" in line]
+    assert code == 4
+    assert lacking[0] == ["architecture", "pdp11", host.describe().architecture, "LACKING"]
+    assert lacking[1][1:] == ["turbo", "no", "LACKING"]
+    assert lacking[2][:2] == ["openvino", "1.0"]
+    assert "architecture pdp11" in error
+
+
+def test_an_artifact_without_draft(inspect: Inspect, root: Path) -> None:
+    engines = {"target": TARGET}
+    write(root, replace(MANIFEST, engines=engines, defaults=Defaults("ngram", 4), acceptance=()))
+    code, output, _ = inspect()
+    assert code == 0
+    assert "ngram draft of 4" in output
+    assert "predicted" not in output
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "run.pyz"])
+def test_a_link_is_refused(inspect: Inspect, root: Path, name: str) -> None:
+    (root / name).unlink()
+    (root / name).symlink_to("/dev/null")
+    code, output, error = inspect()
+    assert (code, output) == (3, "")
+    assert f"'{name}' is a symbolic link" in error
+
+
+def test_no_artifact(inspect: Inspect, root: Path) -> None:
+    (root / "manifest.json").write_text("{}")
+    assert inspect()[0] == 3
+    (root / "manifest.json").unlink()
+    code, output, error = inspect("--json")
+    assert (code, output) == (3, "")
+    assert "is not a speccompile artifact" in error
