@@ -55,9 +55,7 @@ def compare(runner: Runner, pipeline: Any, arguments: argparse.Namespace) -> int
     for index, text in enumerate(["Say hello.", *prompts]):
         prompt = runner.encode_chat([{"role": "user", "content": text}])
         first, second = (plain, peer) if index % 2 else (peer, plain)
-        results = dict(
-            side(runner, pipeline, prompt, arguments.tokens) for side in (first, second)
-        )
+        results = dict(side(runner, pipeline, prompt, arguments.tokens) for side in (first, second))
         if index == 0:
             continue  # warm-up
         ours.append(results["speccompile"][1])

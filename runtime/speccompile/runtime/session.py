@@ -95,6 +95,8 @@ class Session:
         statistics.first_token_seconds = time.perf_counter() - start
         yield [first.token]
         while True:
+            if self.statistics is not statistics:
+                raise RequestError("another request began on this session; use a session for each")
             start = time.perf_counter()
             before = self._engine_seconds()
             proposal = self._propose(tokens, end, request, randomness)

@@ -13,7 +13,10 @@ __all__ = ["MeteredEngine", "Statistics"]
 
 @dataclass
 class Statistics:
-    """Counters of one request. Times are in seconds; decoding excludes the prompt."""
+    """Counters of one request, times in seconds.
+
+    Decoding is what follows the first token, the draft's own reading of the prompt included.
+    """
 
     prompt_tokens: int = 0
     reused_tokens: int = 0

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from speccompile.plugins.reference import Verdict, greedy_walk, target_walk, token_rule
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
+from speccompile.runtime.errors import EngineError
 from speccompile.runtime.sampling import Purpose, Randomness, Sampling, law
 
 __all__ = ["verify"]
@@ -20,7 +23,12 @@ def verify(
     """Judge `proposal` by the target's rows [K + 1, V]; `position` is that of the first proposal.
 
     Greedy output equals plain greedy decoding; sampled output has the target's distribution.
+    Raises EngineError for logits that are NaN or infinite.
     """
+    if not np.isfinite(logits.max(axis=-1)).all():
+        raise EngineError(
+            "the target's logits are not finite; run `speccompile verify` on this host"
+        )
     if sampling.greedy:
         return greedy_walk(logits, proposal.tokens)
     positions = range(position, position + len(proposal.tokens) + 1)

@@ -11,7 +11,7 @@ from speccompile.compiler.pipeline import Stage, keys, plan
 from speccompile.compiler.recipe import load_recipe
 from speccompile.runtime.errors import EngineError, SpeccompileError
 
-_MODULE = '''
+_MODULE = """
 import os
 from speccompile.runtime.errors import SpeccompileError
 
@@ -29,7 +29,7 @@ def refuse(folder, inputs, settings):
 
 def crash(folder, inputs, settings):
     os.abort()
-'''
+"""
 
 
 @pytest.fixture(autouse=True)

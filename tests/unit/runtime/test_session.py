@@ -187,3 +187,12 @@ def test_the_size_of_a_prefill_chunk_changes_nothing(
     monkeypatch.setattr(engine_module, "PREFILL_ROWS", rows)
     prompt = [index * 5 % 8 for index in range(11)]
     assert list(session("near").generate(prompt, Request(20))) == greedy_ids(TABLE, prompt, 20)
+
+
+def test_a_request_left_in_the_middle_cannot_go_on_after_another() -> None:
+    one = session("near")
+    first = one.generate(PROMPTS[3], Request(24, draft_length=3))
+    next(first)
+    list(one.generate(PROMPTS[4], Request(4, draft_length=3)))
+    with pytest.raises(RequestError, match="another request began"):
+        list(first)

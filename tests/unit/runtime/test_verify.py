@@ -3,6 +3,7 @@ import pytest
 
 from speccompile.plugins.reference import Verdict, draw, target_walk, token_rule
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.errors import EngineError
 from speccompile.runtime.sampling import Purpose, Randomness, Sampling, law
 from speccompile.runtime.verify import verify
 from tests.unit.runtime.tables import VOCABULARY, make_table, near_table
@@ -77,3 +78,12 @@ def test_disjoint_supports_give_a_token_of_the_target() -> None:
         assert token in (0, 1)
         assert verdict.accepted == 0
         assert verdict.token in (6, 7)
+
+
+@pytest.mark.parametrize("poison", [np.nan, np.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_are_an_error(poison: float, temperature: float) -> None:
+    logits = np.zeros((2, 8), np.float32)
+    logits[1, 3] = poison
+    with pytest.raises(EngineError, match="not finite"):
+        verify(logits, Proposal([1]), 5, Sampling(temperature), Randomness(0))

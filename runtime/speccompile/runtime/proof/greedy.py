@@ -82,16 +82,18 @@ def check_greedy(
                     where = (kind, length, index)
                     first = first or _difference(target, prompt, plain, speculative, where)
     runs = total - len(prompts)
+    several = "s" * (len(prompts) > 1)
+    extent = (
+        f"{compared} tokens in {runs} runs ({len(prompts)} prompt{several}, "
+        f"{' and '.join(drafts)} draft, lengths {_spelled(lengths)}), {tested} proposals tested"
+    )
+    outcome = (
+        f"{differing} of the runs differ; first: {first}" if first else "all as plain decoding"
+    )
     return Check(
         "greedy",
         first is None and compared > 0,
-        f"{compared} tokens in {runs} runs ({len(prompts)} prompt{'s' * (len(prompts) > 1)}, {' and '.join(drafts)} draft, "
-        f"lengths {_spelled(lengths)}), {tested} proposals tested: "
-        + (
-            f"{differing} of the runs differ; first: {first}"
-            if first
-            else "equal to plain decoding"
-        ),
+        f"{extent}: {outcome}",
         {
             "prompts": len(prompts),
             "drafts": list(drafts),
