@@ -14,9 +14,10 @@ from typing import Any
 from speccompile.compiler.execute import StageResult
 from speccompile.compiler.publish import hash_tree
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.stages.compile import Compiled
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
-from speccompile.compiler.stages.measure import MEASURE_FILE
+from speccompile.compiler.stages.measure import read_costs
 from speccompile.compiler.zipapp import write_zipapp
 from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import (
@@ -59,14 +60,12 @@ def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, 
     """What was measured for every role."""
     found: dict[str, list[Candidate]] = {}
     for role in ("target", "draft") if recipe.draft else ("target",):
+        costs = read_costs(results[f"measure {role}"].folder)
         for backend in recipe.engine.cpu:
-            path = results[f"measure {role} {backend}"].folder / MEASURE_FILE
-            content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            fields = content["engine"]
-            cost = {int(rows): ms for rows, ms in fields.pop("cost_ms").items()}
-            engine = EngineInfo(**fields, cost_ms=cost)
+            compiled = Compiled.read(results[f"compile {role} {backend}"].folder)
+            engine = replace(compiled.engine, cost_ms=costs[backend])
             folder = results[f"lower {role} {backend}"].folder
-            found.setdefault(role, []).append(Candidate(engine, content["accuracy"], folder))
+            found.setdefault(role, []).append(Candidate(engine, compiled.accuracy, folder))
     return found
 
 

@@ -39,8 +39,8 @@ class Stage:
 
 
 def plan(recipe: Recipe) -> list[Stage]:
-    """The stages of `recipe`: load and check, then for each role quantize, export, and for each
-    engine lower and measure."""
+    """The stages of `recipe`: load and check, then for each role quantize, export, for each
+    engine lower and compile, and measure the engines."""
     stages = [_load("target", recipe.target.source, recipe.target.sha256)]
     precisions: dict[str, str] = {"target": recipe.target.precision}
     if recipe.draft:
@@ -88,6 +88,7 @@ def _load(role: str, source: str, sha256: str | None) -> Stage:
 
 
 def _compile(recipe: Recipe, role: str, precision: str, source: str) -> list[Stage]:
+    capacity, threads = recipe.context.length + _SPARE_ROWS, recipe.engine.threads
     stages = [
         Stage(
             f"quantize {role}",
@@ -99,27 +100,33 @@ def _compile(recipe: Recipe, role: str, precision: str, source: str) -> list[Sta
             f"export {role}",
             "speccompile.compiler.stages.export:run",
             (source, f"quantize {role}"),
-            {"capacity": recipe.context.length + _SPARE_ROWS},
+            {"capacity": capacity},
         ),
     ]
+    measured: list[str] = []
     for backend in recipe.engine.cpu:
-        lower = f"lower {role} {backend}"
+        lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
+        measured += [lower, compile_]
         shared = {"backend": backend, "precision": precision}
+        settings = {**shared, "role": role, "capacity": capacity, "threads": threads}
         stages += [
             Stage(lower, "speccompile.compiler.stages.lower:run", (f"export {role}",), shared),
             Stage(
-                f"measure {role} {backend}",
-                "speccompile.compiler.stages.measure:run",
+                compile_,
+                "speccompile.compiler.stages.compile:run",
                 (source, f"export {role}", lower),
-                {
-                    **shared,
-                    "role": role,
-                    "capacity": recipe.context.length + _SPARE_ROWS,
-                    "threads": recipe.engine.threads,
-                    "rows": list(PROBED_ROWS),
-                },
+                settings,
             ),
         ]
+    measure = {"threads": threads, "rows": list(PROBED_ROWS)}
+    stages.append(
+        Stage(
+            f"measure {role}",
+            "speccompile.compiler.stages.measure:run",
+            tuple(measured),
+            measure,
+        )
+    )
     return stages
 
 

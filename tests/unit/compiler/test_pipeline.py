@@ -54,15 +54,17 @@ def test_the_plan_reads_as_the_build() -> None:
         "quantize target",
         "export target",
         "lower target openvino",
-        "measure target openvino",
+        "compile target openvino",
         "lower target onnxruntime",
-        "measure target onnxruntime",
+        "compile target onnxruntime",
+        "measure target",
         "quantize draft",
         "export draft",
         "lower draft openvino",
-        "measure draft openvino",
+        "compile draft openvino",
         "lower draft onnxruntime",
-        "measure draft onnxruntime",
+        "compile draft onnxruntime",
+        "measure draft",
     ]
 
 

@@ -1,5 +1,4 @@
 from collections.abc import Sequence
-from types import SimpleNamespace
 
 import numpy as np
 import pytest

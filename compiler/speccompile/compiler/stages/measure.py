@@ -1,136 +1,51 @@
-"""measure: compile a lowered graph with its engine, compare it with the contract, and time it."""
+"""measure: time the engines of one role against each other, by the number of rows in a step."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from speccompile.compiler.reference import ContractEngine
-from speccompile.compiler.stages.export import CONTRACT_FILE
-from speccompile.compiler.stages.load import Loaded
+from speccompile.compiler.stages.compile import Compiled, sample_tokens
 from speccompile.compiler.stages.lower import GRAPH_FILE
-from speccompile.runtime.engine import Engine, Logits, prefill
+from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines.opening import open_engine
-from speccompile.runtime.errors import EngineError
-from speccompile.runtime.manifest import EngineInfo
 from speccompile.runtime.timing import time_rows
 
-__all__ = ["MEASURE_FILE", "TIMED_CONTEXT", "row_invariant_from", "run", "sample_tokens"]
+__all__ = ["read_costs", "run", "timed_context"]
 
-MEASURE_FILE = "measure.json"
-
-TIMED_CONTEXT = 256
-"""Rows in the cache while steps are timed."""
-
-# Against the contract on the same weights: the largest error over the largest logit for engines
-# that sum in fp32, and the mean KL divergence in nats for those that quantize activations too.
-FP32_TOLERANCE = 1e-4
-INT8_TOLERANCE = 0.05
+_FILE = "costs.json"
+_CONTEXT = 256
 
 
-def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `role`, `backend`, `precision`, `capacity`, `threads`, `rows`.
-
-    The inputs are a `load`, an `export` and a `lower` stage.
-    """
-    loaded, exported, lowered = inputs.values()
-    config = Loaded(loaded).config
-    info = EngineInfo(
-        role=settings["role"],
-        backend=settings["backend"],
-        graph=GRAPH_FILE,
-        precision=settings["precision"],
-        arithmetic="fp32",
-        layers=config.layers,
-        kv_heads=config.kv_heads,
-        heads=config.heads,
-        head_dim=config.head_dim,
-        capacity=settings["capacity"],
-        vocab_size=config.vocab_size,
-        min_rows=1,
-        cost_ms={},
-    )
-    sample = sample_tokens(config.vocab_size, min(64, settings["capacity"] // 2))
-    expected = _all_rows(ContractEngine(exported / CONTRACT_FILE), sample)
-    engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
-    accuracy = _compare(expected, _all_rows(engine, sample))
-    _check(info, accuracy)
-    rows: list[int] = settings["rows"]
-    context = sample_tokens(config.vocab_size, min(TIMED_CONTEXT, info.capacity - max(rows)))
-    cost = time_rows({"engine": engine}, context, rows)["engine"]
-    # A draft need not be exact, so it is never padded.
-    min_rows = row_invariant_from(engine, sample) if info.role == "target" else 1
-    info = replace(info, cost_ms=cost, min_rows=min_rows)
-    content = {"engine": asdict(info), "accuracy": accuracy}
-    (folder / MEASURE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def row_invariant_from(engine: Engine, tokens: Sequence[int], most: int = 9) -> int:
-    """The fewest rows from which on a row's bits do not depend on the number of rows in its step.
-
-    The rows of `tokens`, of which there must be at least 2 x `most`, are computed in steps of every
-    size up to `most`. Returns 1 if one row already agrees, and 0 where no size does.
-    """
-    context = len(tokens) - 2 * most + 1
-    engine.rollback(0)
-    prefill(engine, tokens[:context])
-    rows = {size: _rows_by(engine, tokens, context, size, most) for size in range(1, most + 1)}
-    for fewest in range(1, most):
-        others = range(fewest + 1, most + 1)
-        if all(np.array_equal(rows[fewest], rows[other]) for other in others):
-            return fewest
-    return 0
-
-
-def _rows_by(engine: Engine, tokens: Sequence[int], start: int, size: int, count: int) -> Logits:
-    """The logits of `count` rows from `start` on, in whole steps of `size`."""
-    engine.rollback(start)
-    rows: list[Logits] = []
-    while len(rows) * size < count:
-        first = start + len(rows) * size
-        rows.append(engine.step(tokens[first : first + size]).copy())
-    return np.concatenate(rows)[:count]
-
-
-def sample_tokens(vocab_size: int, count: int) -> list[int]:
-    """Arbitrary tokens, the same in every build."""
-    return [int(token) for token in np.random.default_rng(0).integers(0, vocab_size, count)]
-
-
-def _all_rows(engine: Engine, tokens: Sequence[int]) -> Logits:
-    engine.rollback(0)
-    return engine.step(tokens).copy()
-
-
-def _compare(expected: Logits, actual: Logits) -> dict[str, float]:
-    """Largest relative error, mean KL divergence (nats) and agreement of the first choice."""
-    p, q = _log_softmax(expected), _log_softmax(actual)
+def read_costs(folder: Path) -> dict[str, dict[int, float]]:
+    """Milliseconds a step, by backend and rows: the result of this stage."""
+    content: dict[str, dict[str, float]] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
     return {
-        "relative_error": float(np.abs(actual - expected).max() / np.abs(expected).max()),
-        "kl_divergence": float((np.exp(p) * (p - q)).sum(axis=-1).mean()),
-        "top1_agreement": float((expected.argmax(-1) == actual.argmax(-1)).mean()),
+        backend: {int(rows): cost for rows, cost in costs.items()}
+        for backend, costs in content.items()
     }
 
 
-def _log_softmax(logits: Logits) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+def timed_context(vocab_size: int, capacity: int, rows: Sequence[int]) -> list[int]:
+    """The tokens in the cache while steps of `rows` are timed."""
+    return sample_tokens(vocab_size, min(_CONTEXT, capacity - max(rows)))
 
 
-def _check(info: EngineInfo, accuracy: Mapping[str, float]) -> None:
-    measure, limit = ("relative_error", FP32_TOLERANCE)
-    if info.precision == "int8":
-        measure, limit = ("kl_divergence", INT8_TOLERANCE)
-    if not accuracy[measure] <= limit:
-        raise EngineError(
-            f"{info.backend} computes the {info.role} otherwise than the contract: "
-            f"{measure} {accuracy[measure]:.3g} is above {limit:g}; leave this engine out of "
-            "engine.cpu, or choose another precision"
-        )
+def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
+    """Settings: `threads`, `rows`. The inputs are pairs of a `lower` and a `compile` stage.
+
+    All engines of the role are open at once and take turns: measured one after the other, noise
+    of the machine would choose between them. Padding is left out, so that what it costs is seen.
+    """
+    paths = list(inputs.values())
+    engines: dict[str, Engine] = {}
+    for lowered, compiled in zip(paths[::2], paths[1::2], strict=True):
+        info = replace(Compiled.read(compiled).engine, min_rows=1)
+        graph = lowered / GRAPH_FILE
+        engines[info.backend] = open_engine(info, graph, threads=settings["threads"])
+    rows: list[int] = settings["rows"]
+    costs = time_rows(engines, timed_context(info.vocab_size, info.capacity, rows), rows)
+    (folder / _FILE).write_text(json.dumps(costs, indent=1), encoding="utf-8")

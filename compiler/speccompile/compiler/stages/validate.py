@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.stages.measure import TIMED_CONTEXT, sample_tokens
+from speccompile.compiler.stages.measure import timed_context
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
 from speccompile.runtime.session import Request, Session
@@ -46,8 +46,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
     rows: list[int] = settings["rows"]
     model = artifact.manifest.model
-    room = min(TIMED_CONTEXT, model.context_length - max(rows))
-    costs = time_rows(engines, sample_tokens(model.vocab_size, room), rows)
+    costs = time_rows(engines, timed_context(model.vocab_size, model.context_length, rows), rows)
     content = {
         "cost_ms": costs,
         "lossless": not differing,
