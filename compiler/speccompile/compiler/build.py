@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
@@ -87,7 +87,7 @@ def build(recipe: Recipe, destination: Path, *, cache: Path, observer: Observer)
 
 
 @contextmanager
-def _staging(destination: Path) -> Iterator[Path]:
+def _staging(destination: Path) -> Generator[Path]:
     """An empty folder beside the destination, gone again unless it was published."""
     staging = destination.with_name(f".{destination.name}.staging")
     shutil.rmtree(staging, ignore_errors=True)

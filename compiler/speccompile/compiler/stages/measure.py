@@ -41,11 +41,13 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     of the machine would choose between them. Padding is left out, so that what it costs is seen.
     """
     paths = list(inputs.values())
+    rows: list[int] = settings["rows"]
     engines: dict[str, Engine] = {}
+    context: list[int] = []
     for lowered, compiled in zip(paths[::2], paths[1::2], strict=True):
         info = replace(Compiled.read(compiled).engine, min_rows=1)
         graph = lowered / GRAPH_FILE
         engines[info.backend] = open_engine(info, graph, threads=settings["threads"])
-    rows: list[int] = settings["rows"]
-    costs = time_rows(engines, timed_context(info.vocab_size, info.capacity, rows), rows)
+        context = timed_context(info.vocab_size, info.capacity, rows)
+    costs = time_rows(engines, context, rows)
     (folder / _FILE).write_text(json.dumps(costs, indent=1), encoding="utf-8")

@@ -20,9 +20,9 @@ class Plan:
     """How much to check: `tokens` after every prompt with each of the `draft_lengths`, and `draws`
     for each test of sampling."""
 
-    tokens: int = 32
+    tokens: int = 24
     draft_lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    draws: int = 5000
+    draws: int = 3000
 
     def __post_init__(self) -> None:
         if not self.draft_lengths or min(self.draft_lengths) < 1:

@@ -1,7 +1,7 @@
 """Plain decoding of an artifact against OpenVINO GenAI, on the same weights and arithmetic.
 
     pip install openvino-genai==2026.4.1
-    python benchmarks/openvino_genai.py artifacts/smollm2-135m MODEL.gguf
+    python benchmarks/against_openvino_genai.py artifacts/smollm2-135m MODEL.gguf
 
 MODEL.gguf is the file that the artifact was built from. GenAI reads a copy of it whose matrices are
 dequantized to FP16, which are the artifact's weights; both sum in FP32 and keep an FP32 cache. Each
@@ -20,7 +20,7 @@ from typing import Any
 import gguf
 import numpy as np
 import openvino as ov
-import openvino_genai as genai
+import openvino_genai as genai  # pyright: ignore[reportMissingImports]  # only to be compared
 
 from speccompile.cli.prompts import read_prompts
 from speccompile.runtime.runner import Runner
