@@ -17,6 +17,7 @@ from speccompile.compiler.contract import build_contract
 from speccompile.compiler.decoder import DecoderConfig
 from speccompile.compiler.quantize import write_weights
 from speccompile.compiler.weights import Weights
+from tests.llama import transformers_llama
 
 if TYPE_CHECKING:  # imported where used: they take seconds, which most tests need not wait
     from transformers import LlamaForCausalLM
@@ -102,7 +103,6 @@ def contract_of(tiny: Tiny, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 def _tiny(tied: bool) -> Tiny:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
     config = DecoderConfig(
         vocab_size=512,
@@ -118,22 +118,8 @@ def _tiny(tied: bool) -> Tiny:
         tied_embeddings=tied,
     )
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            max_position_embeddings=config.context_length,
-            rms_norm_eps=config.rms_norm_eps,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            tie_word_embeddings=tied,
-            initializer_range=0.2,  # attention far from uniform, so that an error in it shows
-        )
-    )
+    # Attention far from uniform, so that an error in it shows.
+    model = transformers_llama(config, initializer_range=0.2)
     for name, parameter in model.named_parameters():
         if "norm" in name:  # all ones otherwise, and two norms could be exchanged unseen
             torch.nn.init.uniform_(parameter, 0.5, 1.5)

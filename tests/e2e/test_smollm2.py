@@ -19,6 +19,7 @@ from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.compiler.weights import Weights
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Finish, Request
+from tests.llama import transformers_llama
 
 pytestmark = pytest.mark.model
 
@@ -46,26 +47,11 @@ def test_the_contract_equals_transformers_on_the_real_weights(
     checkpoint: Checkpoint, tmp_path: Path
 ) -> None:
     import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
 
     config = checkpoint.config
     write_weights(config, checkpoint.tensor, "fp32", tmp_path)
     ir.save(build_contract(config, Weights(tmp_path), 96), tmp_path / "model.onnx")
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=config.vocab_size,
-            hidden_size=config.hidden_size,
-            intermediate_size=config.intermediate_size,
-            num_hidden_layers=config.layers,
-            num_attention_heads=config.heads,
-            num_key_value_heads=config.kv_heads,
-            head_dim=config.head_dim,
-            max_position_embeddings=config.context_length,
-            rope_parameters={"rope_type": "default", "rope_theta": config.rope_theta},
-            rms_norm_eps=config.rms_norm_eps,
-            tie_word_embeddings=config.tied_embeddings,
-        )
-    )
+    model = transformers_llama(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(torch.from_numpy(checkpoint.tensor(name)))

@@ -16,7 +16,7 @@ from speccompile.runtime.errors import EngineError
 __all__ = ["ContractEngine"]
 
 
-class ContractEngine:
+class ContractEngine(Cursor):
     """An `Engine` over the graph of `build_contract`; its dimensions are those of the graph.
 
     It is slow, as nothing is bound and the caches are copied, and can do what a lowered graph
@@ -41,15 +41,7 @@ class ContractEngine:
             for name, shape in shapes.items()
             if name.startswith(("key_cache.", "value_cache."))
         }
-        self._cursor = Cursor(int(shapes["attention_mask"][3]))
-
-    @property
-    def capacity(self) -> int:
-        return self._cursor.capacity
-
-    @property
-    def length(self) -> int:
-        return self._cursor.length
+        super().__init__(int(shapes["attention_mask"][3]))
 
     def step(self, tokens: Sequence[int]) -> Logits:
         slots = self.length + np.arange(len(tokens))
@@ -63,7 +55,7 @@ class ContractEngine:
         `positions` [N] are those in the row's own sequence; `mask` [N, capacity] is true for the
         cache slots a row sees: row n is in slot `length` + n, and sees itself.
         """
-        start = self._cursor.reserve(len(tokens))
+        start = self.reserve(len(tokens))
         feeds = {
             "input_ids": np.array([tokens], np.int64),
             "position_ids": positions[None],
@@ -78,9 +70,6 @@ class ContractEngine:
             message = " ".join(str(error).split())
             raise EngineError(f"the contract failed on {len(tokens)} rows: {message}") from error
         self._caches = dict(zip(self._caches, caches, strict=True))
-        self._cursor.length = start + len(tokens)
+        self.length = start + len(tokens)
         rows: Logits = logits.numpy()[0]
         return rows
-
-    def rollback(self, length: int) -> None:
-        self._cursor.rollback(length)

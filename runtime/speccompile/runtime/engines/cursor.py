@@ -1,4 +1,4 @@
-"""The position of an engine in its cache: the whole of commit and roll-back for chains."""
+"""What all engines share: a position in a cache. Commit and roll-back of a chain are no more."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """Counts the rows in a cache of `capacity` slots."""
+    """Counts the rows in a cache of `capacity` slots; engines build on it."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

@@ -18,11 +18,11 @@ __all__ = ["OnnxRuntimeEngine"]
 _KEPT_ROWS = 16  # bindings up to so many rows are kept: decoding uses the same few again
 
 
-class OnnxRuntimeEngine:
+class OnnxRuntimeEngine(Cursor):
     """Runs a graph lowered with `GroupQueryAttention` (see that pass for its inputs)."""
 
     def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
-        self._cursor = Cursor(info.capacity)
+        super().__init__(info.capacity)
         self._vocab_size = info.vocab_size
         self._session = _open(graph, threads)
         shape = (1, info.kv_heads, info.capacity, info.head_dim)
@@ -33,17 +33,9 @@ class OnnxRuntimeEngine:
         }
         self._bindings: dict[int, tuple[ort.IOBinding, Logits]] = {}
 
-    @property
-    def capacity(self) -> int:
-        return self._cursor.capacity
-
-    @property
-    def length(self) -> int:
-        return self._cursor.length
-
     def step(self, tokens: Sequence[int]) -> Logits:
         rows = len(tokens)
-        end = self._cursor.reserve(rows) + rows
+        end = self.reserve(rows) + rows
         binding, logits = self._bindings.get(rows) or self._bind(rows)
         binding.bind_cpu_input("input_ids", np.array([tokens], np.int64))
         binding.bind_cpu_input("seqlens_k", np.array([end - 1], np.int32))
@@ -52,11 +44,8 @@ class OnnxRuntimeEngine:
             self._session.run_with_iobinding(binding)
         except Exception as error:
             raise EngineError(f"ONNX Runtime failed on {rows} rows: {_line(error)}") from error
-        self._cursor.length = end
+        self.length = end
         return logits
-
-    def rollback(self, length: int) -> None:
-        self._cursor.rollback(length)
 
     def _bind(self, rows: int) -> tuple[ort.IOBinding, Logits]:
         """Bind caches and logits for a number of rows; small numbers come again and are kept."""

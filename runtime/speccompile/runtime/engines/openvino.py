@@ -26,11 +26,11 @@ _PAGE_ROWS = 32  # fixed by the CPU plugin
 _DYNAMIC_QUANTIZATION_GROUP = 64
 
 
-class OpenVINOEngine:
+class OpenVINOEngine(Cursor):
     """Runs a graph lowered with ``speccompile::PagedAttention`` (see that pass for its inputs)."""
 
     def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
-        self._cursor = Cursor(info.capacity)
+        super().__init__(info.capacity)
         self._pages = np.arange(-(-info.capacity // _PAGE_ROWS), dtype=np.int32)
         try:
             compiled = _compile(info, graph, threads)
@@ -45,17 +45,9 @@ class OpenVINOEngine:
         except RuntimeError as error:
             raise EngineError(f"{graph}: OpenVINO cannot open it: {_last_line(error)}") from error
 
-    @property
-    def capacity(self) -> int:
-        return self._cursor.capacity
-
-    @property
-    def length(self) -> int:
-        return self._cursor.length
-
     def step(self, tokens: Sequence[int]) -> Logits:
         rows = len(tokens)
-        start = self._cursor.reserve(rows)
+        start = self.reserve(rows)
         end = start + rows
         pages = self._pages[: -(-end // _PAGE_ROWS)]
         self._set("input_ids", np.array([tokens], np.int64))
@@ -69,12 +61,9 @@ class OpenVINOEngine:
             self._request.infer()
         except RuntimeError as error:
             raise EngineError(f"OpenVINO failed on {rows} rows: {_last_line(error)}") from error
-        self._cursor.length = end
+        self.length = end
         logits: Logits = self._request.get_tensor("logits").data[0]
         return logits
-
-    def rollback(self, length: int) -> None:
-        self._cursor.rollback(length)
 
     def _set(self, name: str, values: NDArray[np.int32] | NDArray[np.int64]) -> None:
         self._request.set_tensor(name, ov.Tensor(values))

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.sources.metadata import Metadata
+from tests.llama import transformers_llama
 
 CONFIG = DecoderConfig(
     vocab_size=261,
@@ -119,19 +119,7 @@ def write_folder(tmp_path: Path, weights: dict[str, NDArray[np.float32]]) -> Cal
     """Save the tiny model through transformers, with a tokenizer."""
 
     def write(dtype: torch.dtype = torch.float32, max_shard_size: str = "1GB") -> Path:
-        model = LlamaForCausalLM(
-            LlamaConfig(
-                vocab_size=CONFIG.vocab_size,
-                hidden_size=CONFIG.hidden_size,
-                intermediate_size=CONFIG.intermediate_size,
-                num_hidden_layers=CONFIG.layers,
-                num_attention_heads=CONFIG.heads,
-                num_key_value_heads=CONFIG.kv_heads,
-                max_position_embeddings=CONFIG.context_length,
-                rms_norm_eps=CONFIG.rms_norm_eps,
-                rope_parameters={"rope_type": "default", "rope_theta": CONFIG.rope_theta},
-            )
-        )
+        model = transformers_llama(CONFIG)
         model.load_state_dict({name: torch.tensor(value) for name, value in weights.items()})
         folder = tmp_path / "tiny"
         torch.nn.Module.to(model, dtype)
