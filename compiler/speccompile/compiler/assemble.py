@@ -69,12 +69,29 @@ def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, 
     return found
 
 
-def choose(role: str, among: Sequence[Candidate]) -> Candidate:
-    """The best engine of a role: for a draft the fastest single row, for a target the fastest
-    verification of five, among those whose rows are exact if there are any."""
-    if role == "draft":
-        return min(among, key=lambda entry: entry.engine.cost_ms[1])
-    return min(among, key=lambda entry: (entry.engine.min_rows == 0, entry.engine.cost_ms[5]))
+def choose(measured: Mapping[str, Sequence[Candidate]]) -> dict[str, Candidate]:
+    """The best engine of every role.
+
+    What counts is a round: four draft steps, and one target step of five rows. Targets whose rows
+    are exact come first, and engines that share a cache are of one backend.
+    """
+    drafts: Sequence[Candidate | None] = measured.get("draft") or [None]
+    pairs = [
+        (target, draft)
+        for target in measured["target"]
+        for draft in drafts
+        if draft is None
+        or not draft.engine.shares_cache
+        or draft.engine.backend == target.engine.backend
+    ]
+    target, draft = min(pairs, key=_round_cost)
+    return {"target": target} | ({"draft": draft} if draft else {})
+
+
+def _round_cost(pair: tuple[Candidate, Candidate | None]) -> tuple[bool, float]:
+    target, draft = pair
+    drafting = 4 * draft.engine.cost_ms[1] if draft else 0.0
+    return target.engine.min_rows == 0, target.engine.cost_ms[5] + drafting
 
 
 def assemble(

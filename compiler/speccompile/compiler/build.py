@@ -64,7 +64,7 @@ def build(recipe: Recipe, destination: Path, *, cache: Path, observer: Observer)
         recover(destination)
         results = run_stages(plan(recipe), cache, observer)
         measured = candidates(recipe, results)
-        chosen = {role: choose(role, among) for role, among in measured.items()}
+        chosen = choose(measured)
         with _staging(destination) as staging:
             manifest = write_manifest(staging, assemble(staging, recipe, results, chosen))
             validated = _validate(recipe, staging, manifest, cache, observer, results)

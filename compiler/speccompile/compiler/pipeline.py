@@ -108,7 +108,13 @@ def _compile(recipe: Recipe, role: str, precision: str, source: str) -> list[Sta
         lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
         measured += [lower, compile_]
         shared = {"backend": backend, "precision": precision}
-        settings = {**shared, "role": role, "capacity": capacity, "threads": threads}
+        settings = {
+            **shared,
+            "role": role,
+            "capacity": capacity,
+            "threads": threads,
+            "shares_cache": role == "draft" and source == "load target",
+        }
         stages += [
             Stage(lower, "speccompile.compiler.stages.lower:run", (f"export {role}",), shared),
             Stage(

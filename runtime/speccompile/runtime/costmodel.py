@@ -31,8 +31,9 @@ def predicted_speedup(
     for index in range(length):
         survival *= acceptance[min(index, len(acceptance) - 1)] if acceptance else 0.0
         tokens += survival
-    # A draft's first step also takes in what the target added: two rows in most rounds.
-    drafting = step_ms(draft, 2) + (length - 1) * step_ms(draft, 1) if length else 0.0
+    # A draft with a cache of its own first takes in what the target added: mostly two rows.
+    first = step_ms(draft, 1 if draft.shares_cache else 2)
+    drafting = first + (length - 1) * step_ms(draft, 1) if length else 0.0
     return tokens * plain_step_ms(target) / (drafting + step_ms(target, length + 1))
 
 

@@ -84,6 +84,7 @@ class EngineInfo:
     the median milliseconds of a step with that many, measured on the build host. Steps of fewer
     than `min_rows` rows are padded to it: from there on, a row's bits do not depend on how many
     rows are computed with it (0: they always do). `capacity` counts cache slots, padding included.
+    A draft that `shares_cache` works in the target's: it is the target itself, quantized.
     """
 
     role: Literal["target", "draft"]
@@ -98,6 +99,7 @@ class EngineInfo:
     capacity: int
     vocab_size: int
     min_rows: int
+    shares_cache: bool
     cost_ms: Mapping[int, float]
 
 

@@ -12,7 +12,9 @@ from speccompile.runtime.chat import ChatTemplate, Message
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.drafting.proposal import Draft
+from speccompile.runtime.drafting.shared_cache import SharedCacheDraft
 from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import ArtifactError, RequestError
 from speccompile.runtime.session import Finish, Request, Session
@@ -58,8 +60,10 @@ class Runner:
                 f"{self.artifact.root} has no {role} model; use --draft ngram or --draft none"
             )
         if role not in self._engines:
-            graph = self.artifact.path(info.graph)
-            self._engines[role] = open_engine(info, graph, threads=self._threads)
+            shared = self.engine("target") if info.shares_cache else None
+            self._engines[role] = open_engine(
+                info, self.artifact.path(info.graph), threads=self._threads, cache_of=shared
+            )
         engine = self._engines[role]
         engine.rollback(0)
         return engine
@@ -93,7 +97,11 @@ class Runner:
         if kind == "ngram":
             return NgramDraft()
         if kind == "model":
-            return ModelDraft(self.engine("draft"))
+            engine = self.engine("draft")
+            shares_cache = self.manifest.engines["draft"].shares_cache
+            if shares_cache and isinstance(engine, Cursor):
+                return SharedCacheDraft(engine)
+            return ModelDraft(engine)
         raise RequestError(f"draft {kind!r} is unknown; choose one of {', '.join(DRAFTS)}")
 
     def _chat_template(self) -> ChatTemplate:

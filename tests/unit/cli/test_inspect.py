@@ -24,6 +24,7 @@ CONTENTS = {"engines/cpu/target.onnx": bytes(300), "engines/cpu/draft.onnx": b"d
 TARGET = EngineInfo(
     *("target", "openvino", "engines/cpu/target.onnx", "fp16", "fp32", 2, 2, 4, 16, 80, 512),
     min_rows=2,
+    shares_cache=False,
     cost_ms={1: 7.0, 2: 8.0, 3: 10.0},
 )
 DRAFT = replace(

@@ -44,6 +44,7 @@ def info(role: Literal["target", "draft"]) -> EngineInfo:
         *(role, "openvino", f"engines/{role}.onnx", "fp16", "fp32", 1, 1, 1, 4, CONTEXT),
         vocab_size=VOCABULARY,
         min_rows=1,
+        shares_cache=False,
         cost_ms={1: 1.0},
     )
 

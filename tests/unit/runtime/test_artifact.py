@@ -37,6 +37,7 @@ MANIFEST = Manifest(
             *("target", "openvino", "engines/cpu/target.xml", "fp16", "fp32"),
             *(2, 2, 4, 16, 64, 512),
             min_rows=1,
+            shares_cache=False,
             cost_ms={1: 1.0},
         )
     },

@@ -27,6 +27,7 @@ TARGET = EngineInfo(
     capacity=64,
     vocab_size=8,
     min_rows=1,
+    shares_cache=False,
     cost_ms={1: 10.0, 2: 11.0, 4: 12.0, 8: 20.0},
 )
 DRAFT = replace(TARGET, role="draft", cost_ms={1: 1.0, 2: 1.0})

@@ -32,6 +32,7 @@ TARGET = EngineInfo(
     capacity=256,
     vocab_size=512,
     min_rows=1,
+    shares_cache=False,
     cost_ms={1: 1.25, 2: 1, 16: 9.5},
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")

@@ -44,7 +44,7 @@ class Compiled:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `role`, `backend`, `precision`, `capacity`, `threads`.
+    """Settings: `role`, `backend`, `precision`, `capacity`, `threads`, `shares_cache`.
 
     The inputs are a `load`, an `export` and a `lower` stage.
     """
@@ -63,6 +63,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         capacity=settings["capacity"],
         vocab_size=config.vocab_size,
         min_rows=1,
+        shares_cache=settings["shares_cache"],
         cost_ms={},
     )
     sample = sample_tokens(config.vocab_size, min(64, settings["capacity"] // 2))

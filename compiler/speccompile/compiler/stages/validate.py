@@ -14,7 +14,8 @@ from typing import Any
 from speccompile.compiler.stages.measure import timed_context
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
-from speccompile.runtime.session import Request, Session
+from speccompile.runtime.session import Request
+from speccompile.runtime.statistics import Statistics
 from speccompile.runtime.timing import time_rows
 
 __all__ = ["LONGEST_DRAFT", "VALIDATE_FILE", "run"]
@@ -28,20 +29,18 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     # Its hashes were computed a moment ago, from these bytes.
     artifact = open_artifact(settings["artifact"], check=False)
     runner = Runner(artifact, threads=settings["threads"])
-    drafted = "draft" in artifact.manifest.engines
-    plain = runner.session("none")
-    speculative = runner.session("model" if drafted else "ngram")
+    draft = "model" if "draft" in artifact.manifest.engines else "ngram"
     differing: list[str] = []
     proposed, accepted, compared = [0] * LONGEST_DRAFT, [0] * LONGEST_DRAFT, 0
     for text, prompt in _encoded(runner, settings["prompts"]):
-        expected = _generate(runner, plain, prompt, settings["tokens"], 0)
-        actual = _generate(runner, speculative, prompt, settings["tokens"], LONGEST_DRAFT)
+        expected, _ = _generate(runner, "none", prompt, settings["tokens"])
+        actual, statistics = _generate(runner, draft, prompt, settings["tokens"])
         compared += len(expected)
         if actual != expected:
             differing.append(text)
-        for index, count in enumerate(speculative.statistics.proposed):
+        for index, count in enumerate(statistics.proposed):
             proposed[index] += count
-            accepted[index] += speculative.statistics.accepted[index]
+            accepted[index] += statistics.accepted[index]
     # Measured again, now that both are open as they will be served, and in turn.
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
     rows: list[int] = settings["rows"]
@@ -72,11 +71,12 @@ def _encoded(runner: Runner, prompts: Sequence[str]) -> Iterator[tuple[str, list
 
 
 def _generate(
-    runner: Runner, session: Session, prompt: list[int], tokens: int, draft_length: int
-) -> list[int]:
+    runner: Runner, draft: str, prompt: list[int], tokens: int
+) -> tuple[list[int], Statistics]:
+    session = runner.session(draft)
     request = Request(
         max_new_tokens=tokens,
-        draft_length=draft_length,
+        draft_length=LONGEST_DRAFT,
         stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
     )
-    return list(session.generate(prompt, request))
+    return list(session.generate(prompt, request)), session.statistics

@@ -32,10 +32,9 @@ class ModelDraft:
     def propose(
         self, tokens: Sequence[int], limit: int, sampling: Sampling, randomness: Randomness
     ) -> Proposal:
-        self._synchronize(tokens)
+        feed = self._catch_up(tokens)
         proposal = Proposal()
         limit = min(limit, self._engine.capacity - len(tokens) + 1)
-        feed = list(tokens[len(self._rows) :])
         while len(proposal.tokens) < limit:
             logits = self._advance(feed)
             if sampling.greedy:
@@ -50,9 +49,13 @@ class ModelDraft:
         return proposal
 
     def _advance(self, tokens: list[int]) -> Logits:
-        logits = prefill(self._engine, tokens)
         self._rows += tokens
-        return logits
+        return prefill(self._engine, tokens)
+
+    def _catch_up(self, tokens: Sequence[int]) -> list[int]:
+        """What the engine has yet to read of `tokens`: their last, and what the target added."""
+        self._synchronize(tokens)
+        return list(tokens[len(self._rows) :])
 
     def _synchronize(self, tokens: Sequence[int]) -> None:
         """Drop the rows that are not those of `tokens`, and the last one: it has to be asked."""

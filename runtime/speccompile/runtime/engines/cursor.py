@@ -25,6 +25,12 @@ class Cursor:
             )
         return self.length
 
+    def adopt(self, length: int) -> None:
+        """Take the first `length` rows of a shared cache as they are: its owner wrote them."""
+        if not 0 <= length <= self.capacity:
+            raise ValueError(f"a cache of {self.capacity} slots cannot hold {length} rows")
+        self.length = length
+
     def rollback(self, length: int) -> None:
         """Keep the first `length` rows."""
         if not 0 <= length <= self.length:

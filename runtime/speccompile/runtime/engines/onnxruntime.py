@@ -21,16 +21,19 @@ _KEPT_ROWS = 16  # bindings up to so many rows are kept: decoding uses the same 
 class OnnxRuntimeEngine(Cursor):
     """Runs a graph lowered with `GroupQueryAttention` (see that pass for its inputs)."""
 
-    def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
+    def __init__(
+        self,
+        info: EngineInfo,
+        graph: Path,
+        *,
+        threads: int = 0,
+        cache_of: OnnxRuntimeEngine | None = None,
+    ) -> None:
+        """`cache_of` is an engine of the same dimensions whose caches this one reads and writes."""
         super().__init__(info.capacity)
         self._vocab_size = info.vocab_size
         self._session = _open(graph, threads)
-        shape = (1, info.kv_heads, info.capacity, info.head_dim)
-        self._caches = {
-            f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
-            for layer in range(info.layers)
-            for kind in ("key_cache", "value_cache")
-        }
+        self._caches: dict[str, ort.OrtValue] = cache_of._caches if cache_of else _new_caches(info)
         self._bindings: dict[int, tuple[ort.IOBinding, Logits]] = {}
 
     def step(self, tokens: Sequence[int]) -> Logits:
@@ -76,3 +79,12 @@ def _open(graph: Path, threads: int) -> ort.InferenceSession:
 
 def _line(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _new_caches(info: EngineInfo) -> dict[str, ort.OrtValue]:
+    shape = (1, info.kv_heads, info.capacity, info.head_dim)
+    return {
+        f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
+        for layer in range(info.layers)
+        for kind in ("key_cache", "value_cache")
+    }

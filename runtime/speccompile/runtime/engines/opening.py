@@ -6,23 +6,35 @@ from pathlib import Path
 
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines.padded import PaddedEngine
+from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
 __all__ = ["open_engine"]
 
 
-def open_engine(info: EngineInfo, graph: Path, *, threads: int = 0) -> Engine:
-    """Open `graph` with the backend that `info` names; `threads` = 0 takes every core."""
-    engine = _open_backend(info, graph, threads)
+def open_engine(
+    info: EngineInfo, graph: Path, *, threads: int = 0, cache_of: Engine | None = None
+) -> Engine:
+    """Open `graph` with the backend that `info` names; `threads` = 0 takes every core.
+
+    With `cache_of`, an engine of the same backend and dimensions, the two share one cache.
+    """
+    if isinstance(cache_of, PaddedEngine):
+        cache_of = cache_of.engine
+    engine = _open_backend(info, graph, threads, cache_of)
     return PaddedEngine(engine, info.min_rows) if info.min_rows > 1 else engine
 
 
-def _open_backend(info: EngineInfo, graph: Path, threads: int) -> Engine:
+def _open_backend(info: EngineInfo, graph: Path, threads: int, cache_of: Engine | None) -> Engine:
     # Imported here, so that a host needs only the backend its artifact uses.
     if info.backend == "openvino":
         from speccompile.runtime.engines.openvino import OpenVINOEngine
 
-        return OpenVINOEngine(info, graph, threads=threads)
-    from speccompile.runtime.engines.onnxruntime import OnnxRuntimeEngine
+        if cache_of is None or isinstance(cache_of, OpenVINOEngine):
+            return OpenVINOEngine(info, graph, threads=threads, cache_of=cache_of)
+    else:
+        from speccompile.runtime.engines.onnxruntime import OnnxRuntimeEngine
 
-    return OnnxRuntimeEngine(info, graph, threads=threads)
+        if cache_of is None or isinstance(cache_of, OnnxRuntimeEngine):
+            return OnnxRuntimeEngine(info, graph, threads=threads, cache_of=cache_of)
+    raise EngineError(f"{graph}: {info.backend} cannot share the cache of another engine")

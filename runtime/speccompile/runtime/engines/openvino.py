@@ -29,19 +29,25 @@ _DYNAMIC_QUANTIZATION_GROUP = 64
 class OpenVINOEngine(Cursor):
     """Runs a graph lowered with ``speccompile::PagedAttention`` (see that pass for its inputs)."""
 
-    def __init__(self, info: EngineInfo, graph: Path, *, threads: int = 0) -> None:
+    def __init__(
+        self,
+        info: EngineInfo,
+        graph: Path,
+        *,
+        threads: int = 0,
+        cache_of: OpenVINOEngine | None = None,
+    ) -> None:
+        """`cache_of` is an engine of the same dimensions whose pages this one reads and writes."""
         super().__init__(info.capacity)
         self._pages = np.arange(-(-info.capacity // _PAGE_ROWS), dtype=np.int32)
         try:
             compiled = _compile(info, graph, threads)
             self._request = compiled.create_infer_request()
-            for port in compiled.inputs:
-                name = port.any_name
-                if name.startswith(("key_cache.", "value_cache.")):
-                    shape = (len(self._pages), info.kv_heads, _PAGE_ROWS, info.head_dim)
-                    tensor = ov.Tensor(port.element_type, ov.Shape(shape))
-                    tensor.data[:] = 0
-                    self._request.set_tensor(name, tensor)
+            self._caches: dict[str, ov.Tensor] = (
+                cache_of._caches if cache_of else self._new_caches(compiled, info)
+            )
+            for name, pages in self._caches.items():
+                self._request.set_tensor(name, pages)
         except RuntimeError as error:
             raise EngineError(f"{graph}: OpenVINO cannot open it: {_last_line(error)}") from error
 
@@ -65,6 +71,15 @@ class OpenVINOEngine(Cursor):
         logits: Logits = self._request.get_tensor("logits").data[0]
         return logits
 
+    def _new_caches(self, compiled: ov.CompiledModel, info: EngineInfo) -> dict[str, ov.Tensor]:
+        shape = ov.Shape((len(self._pages), info.kv_heads, _PAGE_ROWS, info.head_dim))
+        caches: dict[str, ov.Tensor] = {}
+        for port in compiled.inputs:
+            if port.any_name.startswith(("key_cache.", "value_cache.")):
+                caches[port.any_name] = ov.Tensor(port.element_type, shape)
+                caches[port.any_name].data[:] = 0
+        return caches
+
     def _set(self, name: str, values: NDArray[np.int32] | NDArray[np.int64]) -> None:
         self._request.set_tensor(name, ov.Tensor(values))
 
@@ -72,9 +87,11 @@ class OpenVINOEngine(Cursor):
 def _compile(info: EngineInfo, graph: Path, threads: int) -> ov.CompiledModel:
     core = ov.Core()
     core.add_extension(ConversionExtension("PagedAttention", "speccompile", _paged_attention(info)))
-    # The cache of a draft may round to fp16: it is never what decides. A target's may not. Where
-    # the arithmetic is bf16, so is the cache: the plugin refuses f32, and takes f16 to mean bf16.
-    exact_cache = info.role == "target" and info.arithmetic == "fp32"
+    # A draft's own cache may round to fp16: it is never what decides. A target's, and one that is
+    # shared with it, may not; but where the arithmetic is bf16, so is the cache: the plugin refuses
+    # f32, and takes f16 to mean bf16.
+    exact = info.role == "target" or info.shares_cache
+    exact_cache = exact and info.arithmetic == "fp32"
     return core.compile_model(
         core.read_model(graph),
         "CPU",

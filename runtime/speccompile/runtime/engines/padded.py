@@ -19,25 +19,25 @@ class PaddedEngine:
     """
 
     def __init__(self, engine: Engine, min_rows: int) -> None:
-        self._engine = engine
+        self.engine = engine
         self._min_rows = min_rows
 
     @property
     def capacity(self) -> int:
-        return self._engine.capacity - (self._min_rows - 1)
+        return self.engine.capacity - (self._min_rows - 1)
 
     @property
     def length(self) -> int:
-        return self._engine.length
+        return self.engine.length
 
     def step(self, tokens: Sequence[int]) -> Logits:
         missing = self._min_rows - len(tokens)
         if missing <= 0:
-            return self._engine.step(tokens)
-        end = self._engine.length + len(tokens)
-        logits = self._engine.step([*tokens, *[tokens[-1]] * missing])
-        self._engine.rollback(end)
+            return self.engine.step(tokens)
+        end = self.engine.length + len(tokens)
+        logits = self.engine.step([*tokens, *[tokens[-1]] * missing])
+        self.engine.rollback(end)
         return logits[: len(tokens)]
 
     def rollback(self, length: int) -> None:
-        self._engine.rollback(length)
+        self.engine.rollback(length)

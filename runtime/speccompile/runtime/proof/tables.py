@@ -46,6 +46,8 @@ def open_tables(
         rows.append({(): change(prefill(engine, context))})
     may_follow = _support([table[()] for table in rows], sampling)
     for (engine, change), table in zip(engines, rows, strict=True):
+        engine.rollback(0)
+        prefill(engine, context)  # again: the two may share a cache
         for token in may_follow:
             engine.rollback(len(context))
             table[(token,)] = change(engine.step([token])[0])
