@@ -66,6 +66,11 @@ def _writable(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     help="Proposals a round, such as 1-8 or 1,2,4.",
 )
 @click.option(
+    "--draft",
+    type=click.Choice(["model", "ngram"]),
+    help="Check greedy decoding with this draft alone, not with all.",
+)
+@click.option(
     "--draws",
     type=click.IntRange(min=1),
     default=Plan.draws,
@@ -88,6 +93,7 @@ def command(
     limit: int | None,
     tokens: int,
     draft_lengths: tuple[int, ...],
+    draft: str | None,
     draws: int,
     report: Path | None,
     threads: int,
@@ -99,7 +105,7 @@ def command(
     one that is not, 3 for one that is damaged and 4 for one that this host cannot run.
     """
     texts = read_prompts(prompts)[:limit]
-    plan = Plan(tokens, draft_lengths, draws)
+    plan = Plan(tokens, draft_lengths, draws, draft)
     runner = Runner.open(artifact, threads=threads)
     as_text = str(report) != "-"
     if as_text:

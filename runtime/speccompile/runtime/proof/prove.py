@@ -18,11 +18,12 @@ __all__ = ["Plan", "prove"]
 @dataclass(frozen=True)
 class Plan:
     """How much to check: `tokens` after every prompt with each of the `draft_lengths`, and `draws`
-    for each test of sampling."""
+    for each test of sampling. `draft` limits greedy decoding to "model" or "ngram"."""
 
     tokens: int = 24
     draft_lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
     draws: int = 3000
+    draft: str | None = None
 
     def __post_init__(self) -> None:
         if not self.draft_lengths or min(self.draft_lengths) < 1:
@@ -54,7 +55,7 @@ def prove(
     yield check_greedy(
         target,
         runner.session,
-        ("model", "ngram") if drafted else ("ngram",),
+        _drafts(plan, drafted),
         prompts,
         plan.draft_lengths,
         tokens=plan.tokens,
@@ -62,6 +63,14 @@ def prove(
         progress=progress,
     )
     yield check_sampling(target, draft, prompts, plan.draws, progress)
+
+
+def _drafts(plan: Plan, drafted: bool) -> tuple[str, ...]:
+    if plan.draft == "model" and not drafted:
+        raise RequestError("the artifact has no draft model; check with --draft ngram")
+    if plan.draft is not None:
+        return (plan.draft,)
+    return ("model", "ngram") if drafted else ("ngram",)
 
 
 def _integrity(runner: Runner) -> Check:
