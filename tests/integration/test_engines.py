@@ -18,6 +18,7 @@ from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.reference import ContractEngine
 from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError, RequestError
 from speccompile.runtime.manifest import EngineInfo
@@ -224,3 +225,31 @@ def _divergence(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> f
 def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float64]:
     shifted = logits - logits.max(axis=-1, keepdims=True).astype(np.float64)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True)))
+
+
+@BACKENDS
+def test_two_engines_share_one_cache(
+    lowered: Callable[[Backend, Precision], Lowered], tokens: list[int], backend: Backend
+) -> None:
+    """What one writes the other reads, and the target's rows are the same bits with or without."""
+    target_case, draft_case = lowered(backend, "fp16"), lowered(backend, "int8")
+    alone = target_case.open()
+    alone.step(tokens[:40])
+    expected = alone.step(tokens[40:44]).copy()
+    target = target_case.open()
+    target.step(tokens[:40])
+    info = replace(draft_case.info, role="draft", shares_cache=True)
+    draft = open_engine(info, draft_case.graph, threads=1, cache_of=target)
+    assert isinstance(draft, Cursor)
+    draft.adopt(40)
+    guesses = draft.step(tokens[40:44])
+    assert _divergence(guesses, target_case.expected[40:44]) <= INT8_DIVERGENCE
+    np.testing.assert_array_equal(target.step(tokens[40:44]), expected)
+
+
+def test_a_cache_is_not_shared_across_backends(
+    lowered: Callable[[Backend, Precision], Lowered],
+) -> None:
+    target, draft = lowered("openvino", "fp16"), lowered("onnxruntime", "int8")
+    with pytest.raises(EngineError, match="cannot share the cache"):
+        open_engine(draft.info, draft.graph, threads=1, cache_of=target.open())

@@ -92,7 +92,7 @@ def verify(
         """Exit code, standard output and standard error."""
         engines = {"target": target or TableEngine(TARGET), "draft": draft_engine()}
 
-        def open_engine(info: EngineInfo, graph: Path, *, threads: int) -> Engine:
+        def open_engine(info: EngineInfo, graph: Path, **settings: object) -> Engine:
             return engines[info.role]
 
         monkeypatch.setattr("speccompile.runtime.runner.open_engine", open_engine)
