@@ -31,13 +31,17 @@ _TEMPLATE = (
 
 @pytest.fixture(scope="session")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _write_model(tmp_path_factory.mktemp("model"), seed=0)
+    return _write_model(tmp_path_factory.mktemp("model"), seed=0, tied=True)
 
 
 @pytest.fixture(scope="session")
 def other_model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model of the same form and tokenizer that agrees with the first only by chance."""
-    return _write_model(tmp_path_factory.mktemp("other"), seed=1)
+    """A model with the same tokenizer that agrees with the first only by chance.
+
+    Its head is its own: one tied to random embeddings mostly repeats the last token, as the first
+    model does.
+    """
+    return _write_model(tmp_path_factory.mktemp("other"), seed=1, tied=False)
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +63,7 @@ def artifact(recipe_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFa
     return build(load_recipe(str(recipe_file)), destination, cache=cache, observer=Observer()).path
 
 
-def _write_model(folder: Path, *, seed: int) -> Path:
+def _write_model(folder: Path, *, seed: int, tied: bool) -> Path:
     """A Hugging Face folder: a random Llama of 2 layers and a byte-level tokenizer of 512."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
@@ -74,7 +78,7 @@ def _write_model(folder: Path, *, seed: int) -> Path:
         num_key_value_heads=2,
         head_dim=16,
         max_position_embeddings=512,
-        tie_word_embeddings=True,
+        tie_word_embeddings=tied,
         bos_token_id=None,
         eos_token_id=0,
     )
