@@ -160,6 +160,7 @@ def test_user_mistakes_are_one_line(speccompile: Run, artifact: Path, tmp_path: 
         (("build", "smolm2-135m"), 2, "smollm2-135m"),
         (("run", tmp_path / "nowhere", "hi"), 3, "nowhere"),
         (("run", artifact, "word " * 400), 2, "the prompt has"),
+        (("run", artifact, "  "), 2, "the prompt is empty"),
         (("run", artifact, "hi", "--temperature", "-1"), 2, "temperature"),
         (("run", artifact, "hi", "--top-p", "0"), 2, "top_p"),
         (("run", artifact, "--file", tmp_path / "none.txt"), 1, "none.txt"),

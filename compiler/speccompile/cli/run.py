@@ -81,6 +81,8 @@ def command(
         _converse(runner, session, request, stop, messages, prompt, quiet)
         return
     text = _prompt(prompt, file)
+    if not text.strip():
+        raise click.UsageError("the prompt is empty")
     tokens = (
         runner.encode_raw(text)
         if raw
