@@ -49,8 +49,9 @@ class ModelDraft:
         return proposal
 
     def _advance(self, tokens: list[int]) -> Logits:
+        logits = prefill(self._engine, tokens)
         self._rows += tokens
-        return prefill(self._engine, tokens)
+        return logits
 
     def _catch_up(self, tokens: Sequence[int]) -> list[int]:
         """What the engine has yet to read of `tokens`: their last, and what the target added."""
