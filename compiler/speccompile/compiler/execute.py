@@ -83,7 +83,7 @@ def _run_into(
 ) -> None:
     """Fill a scratch folder, and rename it only when complete: a killed stage leaves no result."""
     scratch = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    shutil.rmtree(scratch, ignore_errors=True)
+    _remove_leftovers(folder)
     try:
         scratch.mkdir(parents=True)
         call = {
@@ -101,6 +101,14 @@ def _run_into(
         ) from error
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """What builds that were killed left of this stage; a running one's scratch folder stays."""
+    for scratch in folder.parent.glob(f"{folder.name}.*.part"):
+        process = scratch.name.split(".")[-2]
+        if process == str(os.getpid()) or not Path("/proc", process).exists():
+            shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _call_worker(

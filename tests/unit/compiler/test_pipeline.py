@@ -103,10 +103,16 @@ def test_a_crash_names_the_signal_and_keeps_the_log(tmp_path: Path) -> None:
     assert log.is_file()
 
 
-def test_a_stage_that_died_is_run_again(tmp_path: Path) -> None:
+def test_a_stage_that_was_killed_is_run_again_and_its_leftovers_go(tmp_path: Path) -> None:
     """A scratch folder is no result: only a finished stage has its name."""
     stage = Stage("work", "stage_functions:work", settings={"text": "done"})
-    folder = tmp_path / "cache" / "stages" / f"work-{keys([stage])['work']}.1.part"
-    folder.mkdir(parents=True)
+    stages = tmp_path / "cache" / "stages"
+    dead, running = (
+        stages / f"work-{keys([stage])['work']}.{process}.part" for process in (2**22 + 1, 1)
+    )
+    dead.mkdir(parents=True)
+    running.mkdir()
     results = run_stages([stage], tmp_path / "cache", Observer())
     assert not results["work"].cached
+    assert not dead.exists()
+    assert running.exists()
