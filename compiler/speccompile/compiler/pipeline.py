@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 
 from speccompile.compiler.recipe import Recipe
 from speccompile.runtime.errors import SpeccompileError
@@ -19,8 +21,9 @@ PROBED_ROWS = (*range(1, 10), 16)
 _SPARE_ROWS = 32
 """Cache slots beyond the context: the room of the padding that keeps rows exact."""
 
-# Stages run this code: a release of any of them may change what a stage writes.
-_TOOLCHAIN = ("speccompile", "onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
+# Stages run this code: a change to any of it may change what a stage writes.
+_LIBRARIES = ("onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
+_SOURCES = ("speccompile.compiler", "speccompile.runtime", "speccompile.plugins")
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ def plan(recipe: Recipe) -> list[Stage]:
 
 def keys(stages: Sequence[Stage]) -> dict[str, str]:
     """The cache key of every stage: a hash of its settings, its inputs' keys and the toolchain."""
-    toolchain = {package: version(package) for package in _TOOLCHAIN}
+    toolchain = {package: version(package) for package in _LIBRARIES}
+    toolchain["speccompile"] = _source_digest()
     result: dict[str, str] = {}
     for stage in stages:
         identity = {
@@ -77,6 +81,18 @@ def keys(stages: Sequence[Stage]) -> dict[str, str]:
         text = json.dumps(identity, sort_keys=True)
         result[stage.name] = hashlib.sha256(text.encode()).hexdigest()[:24]
     return result
+
+
+def _source_digest() -> str:
+    """Of our own code: its version stands still while it is being worked on."""
+    digest = hashlib.sha256()
+    for package in _SOURCES:
+        spec = find_spec(package)
+        for folder in spec.submodule_search_locations or () if spec else ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
+                digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def _load(role: str, source: str, sha256: str | None) -> Stage:
