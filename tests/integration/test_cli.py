@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,11 +39,15 @@ def test_every_help_can_be_read(speccompile: Run) -> None:
         assert text.startswith("Usage:")
 
 
-def test_help_is_instant_and_the_runtime_imports_no_framework() -> None:
-    start = time.perf_counter()
-    command = [sys.executable, "-m", "speccompile.cli.main", "--help"]
-    subprocess.run(command, check=True, capture_output=True)
-    assert time.perf_counter() - start < 5  # a bound on imports of frameworks, not a benchmark
+def test_help_and_the_runtime_import_no_framework() -> None:
+    heavy = "('torch', 'transformers', 'onnx', 'pydantic', 'openvino', 'onnxruntime', 'rich')"
+    code = (
+        "import sys; from speccompile.cli.main import cli; "
+        "cli.main(['--help'], standalone_mode=False); "
+        f"print([m for m in {heavy} if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "[]"
     code = (
         "import sys; import speccompile.runtime.runner, speccompile.runtime.engines.openvino; "
         "import speccompile.runtime.engines.onnxruntime; "

@@ -24,17 +24,6 @@ class DecoderConfig:
     rms_norm_eps: float
     tied_embeddings: bool
 
-    @property
-    def parameters(self) -> int:
-        """The number of weights, tied ones counted once."""
-        total = 0
-        for shape in tensor_shapes(self).values():
-            size = 1
-            for extent in shape:
-                size *= extent
-            total += size
-        return total
-
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Canonical tensor names (those of Hugging Face's Llama) with their shapes, in model order.

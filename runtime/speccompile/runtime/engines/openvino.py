@@ -21,8 +21,7 @@ __all__ = ["OpenVINOEngine"]
 
 _PAGE_ROWS = 32  # fixed by the CPU plugin
 
-# Activations are quantized in groups of this many: measured on SmolLM2 as the fastest group, and
-# smaller groups cost accuracy nothing.
+# Activations are quantized in groups of this many: of 32, 64, 192 and whole rows the fastest.
 _DYNAMIC_QUANTIZATION_GROUP = 64
 
 
