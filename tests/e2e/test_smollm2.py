@@ -8,7 +8,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from speccompile.compiler.build import build, default_cache
+from speccompile.compiler.build import build
+from speccompile.compiler.cache import default_cache
 from speccompile.compiler.contract import build_contract
 from speccompile.compiler.execute import Observer
 from speccompile.compiler.quantize import write_weights
@@ -19,7 +20,7 @@ from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.compiler.weights import Weights
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Finish, Request
-from tests.llama import transformers_llama
+from tests.oracle import transformers_model
 
 pytestmark = pytest.mark.model
 
@@ -56,10 +57,7 @@ def test_the_contract_equals_transformers_on_the_real_weights(
     config = checkpoint.config
     write_weights(config, checkpoint.tensor, "fp32", tmp_path)
     ir.save(build_contract(config, Weights(tmp_path), 96), tmp_path / "model.onnx")
-    model = transformers_llama(config)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(torch.from_numpy(checkpoint.tensor(name)))
+    model = transformers_model(checkpoint)
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, 64).tolist()
     with torch.inference_mode():
         expected = model(torch.tensor([tokens])).logits[0].numpy()
@@ -87,7 +85,7 @@ def test_the_rows_of_the_target_are_exact(runner: Runner) -> None:
 
 
 def test_the_quantized_draft_is_nearly_always_right(runner: Runner) -> None:
-    assert runner.manifest.acceptance[0] > 0.85
+    assert runner.measurements.acceptance[0] > 0.85
 
 
 def test_it_knows_the_capital_of_france(runner: Runner) -> None:

@@ -77,7 +77,6 @@ def lowered(
             vocab_size=config.vocab_size,
             min_rows=1,
             shares_cache=False,
-            cost_ms={},
         )
         return Lowered(info, graph, ContractEngine(contract.path, threads=1).step(tokens))
 

@@ -175,7 +175,7 @@ def document(conditions: Conditions, prompts: Sequence[str], result: BenchResult
 
 def _speculation(runner: Runner, draft: str | None, length: int | None) -> tuple[str, int]:
     """Who drafts and how much, or an error where that would be nothing."""
-    defaults = runner.manifest.defaults
+    defaults = runner.measurements.defaults
     kind = draft or defaults.draft
     if kind == "none":
         if length:

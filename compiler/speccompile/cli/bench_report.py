@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import jinja2
-from markupsafe import Markup
-
+from speccompile.compiler.report.drawing import (
+    DRAFT,
+    INK,
+    OTHER,
+    TARGET,
+    can_draw,
+    chart,
+    draw_acceptance,
+)
+from speccompile.compiler.report.page import render_page
 from speccompile.runtime.bench import COST_ROWS, BenchResult
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.host import Host
 
 if TYPE_CHECKING:  # optional, and slow to import: only a report needs it
-    from matplotlib.axes import Axes
-    from matplotlib.typing import RcKeyType
+    from matplotlib.figure import Figure
 
 __all__ = ["Conditions", "render_report", "require_drawing"]
-
-_INK, _FAINT, _LINE = "#1f2937", "#6b7280", "#e5e7eb"
-_TARGET, _DRAFT, _OTHER = "#4338ca", "#f59e0b", "#94a3b8"
-_STYLE: dict[RcKeyType, Any] = {
-    "svg.fonttype": "none",  # text stays text: small, searchable, in the page's own font
-    "font.size": 9,
-    "text.color": _INK,
-    "text.parse_math": False,
-    "axes.edgecolor": _LINE,
-    "axes.labelcolor": _FAINT,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.axisbelow": True,
-    "grid.color": _LINE,
-    "xtick.color": _LINE,
-    "ytick.color": _LINE,
-    "xtick.labelcolor": _FAINT,
-    "ytick.labelcolor": _FAINT,
-}
 
 
 @dataclass(frozen=True)
@@ -69,7 +53,7 @@ class Conditions:
 
 def require_drawing() -> None:
     """Raise SpeccompileError where the library that draws the charts is not installed."""
-    if find_spec("matplotlib") is None:
+    if not can_draw():
         raise SpeccompileError(
             "--html needs matplotlib to draw; install it with: pip install 'speccompile[report]'"
         )
@@ -77,12 +61,10 @@ def require_drawing() -> None:
 
 def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchResult) -> str:
     """The page. All text from outside is escaped; only our own drawings are put in as they are."""
-    source = files("speccompile.cli").joinpath("bench_report.html").read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    template = files("speccompile.cli").joinpath("bench_report.html").read_text("utf-8")
     speedups = result.speedups
-    return environment.from_string(source).render(
+    return render_page(
+        template,
         conditions=conditions,
         result=result,
         prompts=[
@@ -90,37 +72,24 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
             for index, text in enumerate(prompts)
         ],
         scale=max(1.0, *speedups.values()) * 1.02,
-        split=_chart("split", (10, 0.5), lambda axes: _draw_split(axes, result)),
-        acceptance=_chart("acceptance", (5, 2.9), lambda axes: _draw_acceptance(axes, result)),
-        costs=_chart("costs", (5, 2.9), lambda axes: _draw_costs(axes, result)),
+        split=chart("split", (10, 0.5), lambda figure: _draw_split(figure, result)),
+        acceptance=chart(
+            "acceptance",
+            (5, 2.9),
+            lambda figure: draw_acceptance(figure, result.acceptance, result.tested),
+        ),
+        costs=chart("costs", (5, 2.9), lambda figure: _draw_costs(figure, result)),
     )
 
 
-def _chart(name: str, inches: tuple[float, float], draw: Callable[[Axes], None]) -> Markup:
-    """An ``<svg>`` element to be placed in a page."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # The salt makes ids the same in every run, and different in every chart of a page.
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=inches, layout="constrained")
-        draw(figure.subplots())
-        file = io.StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(file, format="svg", transparent=True, metadata=nothing)
-    svg = file.getvalue()
-    svg = svg[svg.index("<svg") :]
-    # The ids of groups, such as axes_1, would be there once for every chart.
-    return Markup(re.sub(r' id="[a-z0-9.]+_\d+"', "", svg))
-
-
-def _draw_split(axes: Axes, result: BenchResult) -> None:
+def _draw_split(figure: Figure, result: BenchResult) -> None:
+    axes = figure.subplots()
     left = 0.0
     split = result.split
-    for percent, color in ((split.draft, _DRAFT), (split.target, _TARGET), (split.other, _OTHER)):
+    for percent, color in ((split.draft, DRAFT), (split.target, TARGET), (split.other, OTHER)):
         axes.barh(0, percent, left=left, color=color, edgecolor="white", linewidth=1.5)
         if percent >= 4:
-            ink = _INK if color == _DRAFT else "white"
+            ink = INK if color == DRAFT else "white"
             axes.text(
                 left + percent / 2, 0, f"{percent:.0f} %", color=ink, ha="center", va="center"
             )
@@ -130,23 +99,9 @@ def _draw_split(axes: Axes, result: BenchResult) -> None:
     axes.set_axis_off()
 
 
-def _draw_acceptance(axes: Axes, result: BenchResult) -> None:
-    positions = range(1, len(result.acceptance) + 1)
-    bars = axes.bar(
-        positions, [100 * share for share in result.acceptance], width=0.6, color=_TARGET
-    )
-    axes.bar_label(bars, fmt="%.0f", color=_INK, padding=2)
-    axes.set_xlabel("position in the proposal")
-    axes.set_ylabel("% accepted")
-    axes.set_xticks(positions)
-    axes.set_xlim(0.4, max(len(positions), 3) + 0.6)
-    axes.set_ylim(0, 108)
-    axes.set_yticks(range(0, 101, 25))
-    axes.grid(axis="y")
-
-
-def _draw_costs(axes: Axes, result: BenchResult) -> None:
-    colors = {"target": _TARGET, "draft": _DRAFT}
+def _draw_costs(figure: Figure, result: BenchResult) -> None:
+    axes = figure.subplots()
+    colors = {"target": TARGET, "draft": DRAFT}
     for role, costs in result.cost_ms.items():
         rows, milliseconds = list(costs), list(costs.values())
         axes.plot(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from typing import NoReturn
 
 import click
 
+from speccompile.compiler.packages import missing_package
 from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["cli", "main"]
@@ -17,9 +19,12 @@ _COMMANDS = {
     "build": "Compile a recipe into an artifact.",
     "run": "Generate text with an artifact.",
     "bench": "Measure an artifact against plain decoding.",
+    "quantize": "Compare the precisions that a recipe could have.",
     "verify": "Prove that an artifact is lossless.",
     "inspect": "Show and check what an artifact holds.",
     "recipes": "List the recipes that come with speccompile.",
+    "cache": "Show or clear what builds keep on disk.",
+    "recipe": "Write a recipe for models of your own.",
 }
 
 
@@ -34,6 +39,16 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = import_module(f"speccompile.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            near = get_close_matches(name, _COMMANDS, 1)
+            way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(_COMMANDS)}"
+            raise click.UsageError(f"no such command: {name}; {way_out}", ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -59,13 +74,10 @@ def main() -> NoReturn:
         click.echo(f"error: {error}", err=True)
         sys.exit(error.exit_code)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("speccompile"):
+        missing = missing_package(error)
+        if missing is None:
             raise
-        click.echo(
-            f"error: this command needs the package {error.name}; "
-            "install it with: pip install 'speccompile[compiler]'",
-            err=True,
-        )
+        click.echo(f"error: {missing}", err=True)
         sys.exit(1)
     sys.exit(0)
 

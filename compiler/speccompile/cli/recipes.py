@@ -2,15 +2,39 @@
 
 from __future__ import annotations
 
+import json
+
 import click
 
-from speccompile.compiler.recipe import catalogue, load_recipe
+from speccompile.compiler.recipe import Recipe, catalogue, load_recipe
 
 __all__ = ["command"]
 
 
 @click.command("recipes")
-def command() -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print the list as JSON.")
+def command(as_json: bool) -> None:
     """List the recipes that come with speccompile."""
-    for name in catalogue():
-        click.echo(f"{name:20}  {load_recipe(name).description}")
+    entries = [_entry(load_recipe(name)) for name in catalogue()]
+    if as_json:
+        click.echo(json.dumps(entries, indent=1))
+        return
+    for entry in entries:
+        click.echo(entry.pop("name"))
+        for key, value in entry.items():
+            click.echo(f"  {key:8} {value}")
+
+
+def _entry(recipe: Recipe) -> dict[str, str]:
+    """What one chooses by. The licence is that of the weights, of both models if they differ."""
+    draft = recipe.draft
+    licenses = [recipe.target.license]
+    if draft and draft.source != "target":
+        licenses.append(draft.license)
+    return {
+        "name": recipe.name,
+        "target": recipe.target.source,
+        "draft": draft.source if draft else "n-grams",
+        "purpose": recipe.purpose,
+        "license": ", ".join(dict.fromkeys(licenses)),
+    }

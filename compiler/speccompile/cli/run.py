@@ -68,7 +68,7 @@ def command(
         )
     sampling = Sampling(temperature, top_k, top_p, seed)
     runner = Runner.open(artifact, threads=threads)
-    defaults = runner.manifest.defaults
+    defaults = runner.measurements.defaults
     request = Request(
         max_new_tokens=max_new_tokens,
         sampling=sampling,
@@ -166,7 +166,7 @@ def _statistics_line(runner: Runner, session: Session) -> str:
     ]
     if statistics.decode_seconds:
         facts.append(f"{statistics.tokens_per_second:.1f} tokens/s")
-        plain = plain_step_ms(runner.manifest.engines["target"])
+        plain = plain_step_ms(runner.measurements.cost_ms.get("target", {}))
         speedup = statistics.tokens_per_second * plain / 1e3
         if any(statistics.proposed):
             facts.append(f"acceptance {statistics.acceptance:.2f}")

@@ -13,34 +13,41 @@ from typing import Any
 
 from speccompile.compiler.execute import StageResult
 from speccompile.compiler.publish import hash_tree
+from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.compile import Compiled
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
 from speccompile.compiler.stages.measure import read_costs
+from speccompile.compiler.stages.quality import read_quality
 from speccompile.compiler.zipapp import write_zipapp
+from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME
 from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import (
-    MANIFEST_NAME,
     SCHEMA_VERSION,
-    Defaults,
     EngineInfo,
     Manifest,
     ModelInfo,
     Requirements,
 )
+from speccompile.runtime.measurements import Measurements
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
 
-__all__ = ["Candidate", "assemble", "candidates", "choose", "write_manifest"]
+__all__ = [
+    "REPORTS_FOLDER",
+    "Candidate",
+    "assemble",
+    "candidates",
+    "choose",
+    "write_manifest",
+    "write_measurements",
+]
 
-BUILD_REPORT_FILE = "reports/build.json"
+REPORTS_FOLDER = "reports"
 
-_ROLES = {
-    "engines": "engine",
-    "tokenizer": "tokenizer",
-    "reports": "report",
-    "run.pyz": "runtime",
-}
+_ROLES = {"engines": "engine", "tokenizer": "tokenizer", "run.pyz": "runtime"}
+_MEASURED_ROLES = {REPORTS_FOLDER: "report"}
 
 # The engines compile their kernels when they open, for the processor they find; this is the least
 # their x86-64 builds run on. What else the build host had is not required, only recorded.
@@ -49,11 +56,19 @@ _RELIED_ON = ("avx2", "fma", "f16c")
 
 @dataclass(frozen=True)
 class Candidate:
-    """One measured engine for one role, and the folder with its graph."""
+    """One measured engine for one role: what its steps cost in milliseconds, how close it is to the
+    contract (`accuracy`) and to full precision (`quality`), and the folder with its graph."""
 
     engine: EngineInfo
+    cost_ms: Mapping[int, float]
     accuracy: Mapping[str, float]
+    quality: Quality
     folder: Path
+
+    @property
+    def bytes(self) -> int:
+        """Of the graph and its weights."""
+        return sum((self.folder / name).stat().st_size for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE))
 
 
 def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, list[Candidate]]:
@@ -63,9 +78,11 @@ def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, 
         costs = read_costs(results[f"measure {role}"].folder)
         for backend in recipe.engine.cpu:
             compiled = Compiled.read(results[f"compile {role} {backend}"].folder)
-            engine = replace(compiled.engine, cost_ms=costs[backend])
+            quality = read_quality(results[f"quality {role} {backend}"].folder)
             folder = results[f"lower {role} {backend}"].folder
-            found.setdefault(role, []).append(Candidate(engine, compiled.accuracy, folder))
+            found.setdefault(role, []).append(
+                Candidate(compiled.engine, costs[backend], compiled.accuracy, quality, folder)
+            )
     return found
 
 
@@ -90,8 +107,8 @@ def choose(measured: Mapping[str, Sequence[Candidate]]) -> dict[str, Candidate]:
 
 def _round_cost(pair: tuple[Candidate, Candidate | None]) -> tuple[bool, float]:
     target, draft = pair
-    drafting = 4 * draft.engine.cost_ms[1] if draft else 0.0
-    return target.engine.min_rows == 0, target.engine.cost_ms[5] + drafting
+    drafting = 4 * draft.cost_ms[1] if draft else 0.0
+    return target.engine.min_rows == 0, target.cost_ms[5] + drafting
 
 
 def assemble(
@@ -100,8 +117,9 @@ def assemble(
     results: Mapping[str, StageResult],
     chosen: Mapping[str, Candidate],
 ) -> Manifest:
-    """Fill `staging` with engines, tokenizer and runtime; returns a manifest without claims."""
-    loaded = Loaded(results["load target"].folder)
+    """Fill `staging` with engines, tokenizer and runtime; returns a manifest that has no files."""
+    model = Checked(results["load target"].folder, results["check"].folder)
+    loaded = model.loaded
     engines: dict[str, EngineInfo] = {}
     for role, candidate in chosen.items():
         folder = Path("engines/cpu") / role
@@ -116,7 +134,7 @@ def assemble(
         name=recipe.name,
         compiler_version=version("speccompile"),
         model=ModelInfo(
-            vocab_size=loaded.config.vocab_size,
+            vocab_size=model.config.vocab_size,
             context_length=recipe.context.length,
             layers=loaded.config.layers,
             kv_heads=loaded.config.kv_heads,
@@ -125,25 +143,27 @@ def assemble(
             eos_token_ids=tuple(loaded.tokenizer["eos_token_ids"]),
         ),
         engines=engines,
-        defaults=Defaults("model" if "draft" in engines else "ngram", 4),
         requires=_requirements(engines),
-        provenance={
-            "recipe": json.loads(recipe.canonical()),
-            "target": loaded.provenance,
-            "draft": _draft_provenance(recipe, results),
-        },
-        acceptance=(),
-        lossless=False,
+        provenance=_provenance(recipe, results),
         files={},
     )
 
 
 def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
     """Hash every file of `staging` and write the manifest over them."""
-    (staging / MANIFEST_NAME).unlink(missing_ok=True)
     manifest = replace(manifest, files=hash_tree(staging, _ROLES))
     (staging / MANIFEST_NAME).write_bytes(manifest.to_bytes())
     return manifest
+
+
+def write_measurements(
+    staging: Path, manifest: Manifest, measurements: Measurements
+) -> Measurements:
+    """Hash the reports, which are all that the manifest lacks, and write the measurements."""
+    files = hash_tree(staging, _MEASURED_ROLES, listed=manifest.files)
+    measurements = replace(measurements, files=files)
+    (staging / MEASUREMENTS_NAME).write_bytes(measurements.to_bytes())
+    return measurements
 
 
 def _write_tokenizer(staging: Path, tokenizer: Mapping[str, Any]) -> None:
@@ -164,9 +184,12 @@ def _requirements(engines: Mapping[str, EngineInfo]) -> Requirements:
     )
 
 
-def _draft_provenance(recipe: Recipe, results: Mapping[str, StageResult]) -> object:
-    if recipe.draft is None:
-        return None
-    if recipe.draft.source == "target":
-        return {"source": "target"}
-    return Loaded(results["load draft"].folder).provenance
+def _provenance(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, object]:
+    """The recipe, and the models by the names that it has for them, wherever they lie here."""
+    tables: dict[str, Any] = json.loads(recipe.canonical())
+    provenance: dict[str, object] = {"recipe": tables, "draft": None}
+    for role in ("target", "draft") if recipe.draft else ("target",):
+        load = results.get(f"load {role}")  # none for a draft that is the target itself
+        found = Loaded(load.folder).provenance if load else {}
+        provenance[role] = {**found, "source": tables[role]["source"]}
+    return provenance

@@ -3,35 +3,39 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.assemble import (
-    BUILD_REPORT_FILE,
+    REPORTS_FOLDER,
     Candidate,
     assemble,
     candidates,
     choose,
     write_manifest,
+    write_measurements,
 )
-from speccompile.compiler.execute import Observer, StageResult, peak_memory_bytes, run_stages
+from speccompile.compiler.cache import StageCache, cache_limit
+from speccompile.compiler.dump import dump_graphs
+from speccompile.compiler.execute import Observer, StageResult, run_stages
 from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
 from speccompile.compiler.publish import lock, publish, recover
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.report.document import document
+from speccompile.compiler.report.files import write_reports
 from speccompile.compiler.stages.validate import LONGEST_DRAFT, VALIDATE_FILE
-from speccompile.runtime.costmodel import best_draft_length, predicted_speedup
+from speccompile.runtime.costmodel import Costs, best_draft_length
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.host import describe
-from speccompile.runtime.manifest import Defaults, Manifest
+from speccompile.runtime.manifest import SCHEMA_VERSION, EngineInfo, Manifest
+from speccompile.runtime.measurements import Defaults, Measurements, unmeasured
 
-__all__ = ["Built", "build", "default_cache"]
+__all__ = ["Built", "build"]
 
 
 @dataclass(frozen=True)
@@ -40,50 +44,64 @@ class Built:
 
     path: Path
     manifest: Manifest
+    measurements: Measurements
     report: Mapping[str, Any]
 
 
-def default_cache() -> Path:
-    """Where downloads and stage results are kept: $SPECCOMPILE_CACHE, else the user's cache."""
-    if chosen := os.environ.get("SPECCOMPILE_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "speccompile"
-
-
-def build(recipe: Recipe, destination: Path, *, cache: Path, observer: Observer) -> Built:
+def build(
+    recipe: Recipe,
+    destination: Path,
+    *,
+    cache: Path,
+    observer: Observer,
+    graphs: Path | None = None,
+) -> Built:
     """Build `recipe` into the folder `destination`, which is replaced only by a whole artifact.
 
-    Finished stages are kept in `cache`: a build that was killed goes on where it stopped.
+    Finished stages are kept in `cache`: a build that was killed goes on where it stopped. The
+    folder `graphs` gets the graphs before, between and after the lowering passes: `dump_graphs`.
     Raises SpeccompileError where a source, an engine or a gate of the recipe fails.
     """
     start = time.perf_counter()
     destination = destination.absolute()
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    with lock(destination):
+    stages = StageCache(cache, cache_limit())
+    with lock(destination), stages:
         recover(destination)
-        results = run_stages(plan(recipe), cache, observer)
+        results = run_stages(plan(recipe), stages, observer)
+        if graphs is not None:
+            _dump(recipe, results, graphs)
         measured = candidates(recipe, results)
         chosen = choose(measured)
+        _check_quality(recipe, chosen["target"])
         with _staging(destination) as staging:
             manifest = write_manifest(staging, assemble(staging, recipe, results, chosen))
-            validated = _validate(recipe, staging, manifest, cache, observer, results)
-            manifest = _with_claims(recipe, manifest, validated)
-            report = {
-                "seconds": round(time.perf_counter() - start, 2),
-                "peak_memory_bytes": peak_memory_bytes(),
-                "host": asdict(describe()),
-                "stages": [_stage_entry(result) for result in results.values()],
-                "candidates": _candidate_entries(measured, chosen),
-                "validation": validated,
-                "predicted_speedup": _predictions(manifest),
-            }
-            path = staging / BUILD_REPORT_FILE
-            path.parent.mkdir()
-            path.write_text(json.dumps(report, indent=1, sort_keys=True), encoding="utf-8")
-            manifest = write_manifest(staging, manifest)
+            write_measurements(staging, manifest, unmeasured(manifest))
+            validated = _validate(recipe, staging, manifest, stages, observer, results)
+            measurements = _measurements(recipe, manifest, validated)
+            report = document(
+                recipe,
+                results,
+                manifest,
+                measurements,
+                measured=measured,
+                chosen=chosen,
+                validation=validated,
+                seconds=time.perf_counter() - start,
+            )
+            write_reports(staging / REPORTS_FOLDER, report)
+            measurements = write_measurements(staging, manifest, measurements)
             publish(staging, destination)
-    return Built(destination, manifest, report)
+    return Built(destination, manifest, measurements, report)
+
+
+def _dump(recipe: Recipe, results: Mapping[str, StageResult], folder: Path) -> None:
+    try:
+        dump_graphs(recipe, results, folder)
+    except OSError as error:
+        raise SpeccompileError(
+            f"{folder}: cannot be written: {error.strerror or error}; "
+            "choose another folder for the graphs"
+        ) from error
 
 
 @contextmanager
@@ -97,7 +115,7 @@ def _staging(destination: Path) -> Generator[Path]:
     except OSError as error:
         raise SpeccompileError(
             f"{destination}: cannot be written: {error.strerror or error}; "
-            "what was there before is untouched"
+            "what was there before is untouched; make room, or choose another output"
         ) from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -107,7 +125,7 @@ def _validate(
     recipe: Recipe,
     staging: Path,
     manifest: Manifest,
-    cache: Path,
+    cache: StageCache,
     observer: Observer,
     results: dict[str, StageResult],
 ) -> dict[str, Any]:
@@ -137,8 +155,8 @@ def _prompts(recipe: Recipe) -> list[str]:
     return [line.replace("\\n", "\n") for line in text.splitlines() if line.strip()]
 
 
-def _with_claims(recipe: Recipe, manifest: Manifest, validated: Mapping[str, Any]) -> Manifest:
-    """The manifest with what validation showed; a failed gate fails the build."""
+def _measurements(recipe: Recipe, manifest: Manifest, validated: Mapping[str, Any]) -> Measurements:
+    """What validation showed, and what follows from it; a failed gate fails the build."""
     if not validated["lossless"]:
         raise SpeccompileError(
             f"{recipe.name}: speculative output differs from plain decoding on "
@@ -152,46 +170,48 @@ def _with_claims(recipe: Recipe, manifest: Manifest, validated: Mapping[str, Any
             f"{(acceptance or (0.0,))[0]:.3f}, below validate.min_acceptance = "
             f"{recipe.validation.min_acceptance}; choose a closer draft or a finer precision"
         )
-    engines = {
-        role: replace(engine, cost_ms={int(n): ms for n, ms in validated["cost_ms"][role].items()})
-        for role, engine in manifest.engines.items()
+    costs = {
+        role: _costs(manifest.engines[role], by_rows)
+        for role, by_rows in validated["cost_ms"].items()
     }
-    manifest = replace(manifest, engines=engines, acceptance=acceptance, lossless=True)
+    return Measurements(
+        schema=SCHEMA_VERSION,
+        manifest=manifest.identity,
+        cost_ms=costs,
+        acceptance=acceptance,
+        lossless=True,
+        defaults=_defaults(recipe, manifest, costs, acceptance),
+        files={},
+    )
+
+
+def _check_quality(recipe: Recipe, target: Candidate) -> None:
+    limit, increase = recipe.validation.max_perplexity_increase, target.quality.perplexity_increase
+    if limit is not None and not increase <= limit:
+        raise SpeccompileError(
+            f"{recipe.name}: perplexity grows by {increase:.2%} over full precision, above "
+            f"validate.max_perplexity_increase = {limit:g}; choose a finer target.precision"
+        )
+
+
+def _costs(engine: EngineInfo, by_rows: Mapping[str, float]) -> dict[int, float]:
+    """Steps below `min_rows` are padded to it: they are one step, which has one cost."""
+    return {int(rows): by_rows[str(max(int(rows), engine.min_rows))] for rows in by_rows}
+
+
+def _defaults(
+    recipe: Recipe, manifest: Manifest, costs: Mapping[str, Costs], acceptance: Sequence[float]
+) -> Defaults:
     if recipe.draft is None:
-        return manifest
+        return Defaults("ngram", 4)
     length = recipe.draft.length
     if length == "auto":
-        length = best_draft_length(acceptance, engines["draft"], engines["target"], LONGEST_DRAFT)
+        length = best_draft_length(
+            acceptance,
+            costs["draft"],
+            costs["target"],
+            LONGEST_DRAFT,
+            shares_cache=manifest.engines["draft"].shares_cache,
+        )
     # A draft that does not pay is kept in the artifact, but not used unless asked for.
-    return replace(manifest, defaults=Defaults("model" if length else "none", length))
-
-
-def _predictions(manifest: Manifest) -> dict[str, float]:
-    if "draft" not in manifest.engines:
-        return {}
-    draft, target = manifest.engines["draft"], manifest.engines["target"]
-    return {
-        str(length): round(predicted_speedup(length, manifest.acceptance, draft, target), 3)
-        for length in range(LONGEST_DRAFT + 1)
-    }
-
-
-def _stage_entry(result: StageResult) -> dict[str, object]:
-    return {"name": result.name, "seconds": round(result.seconds, 2), "cached": result.cached}
-
-
-def _candidate_entries(
-    measured: Mapping[str, list[Candidate]], chosen: Mapping[str, Candidate]
-) -> list[dict[str, object]]:
-    return [
-        {
-            "role": role,
-            "backend": entry.engine.backend,
-            "chosen": entry is chosen[role],
-            "cost_ms": {str(rows): ms for rows, ms in entry.engine.cost_ms.items()},
-            "min_rows": entry.engine.min_rows,
-            "accuracy": dict(entry.accuracy),
-        }
-        for role, among in measured.items()
-        for entry in among
-    ]
+    return Defaults("model" if length else "none", length)

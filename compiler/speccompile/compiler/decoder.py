@@ -1,34 +1,129 @@
-"""What a decoder is, whatever file it came from: its dimensions and the names of its tensors."""
+"""What a decoder is, whatever file it came from: one definition with the parts families vary in.
+
+A family (see `families/`) is a choice of these parts; `emit.py` emits them, and knows no family.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
-__all__ = ["DecoderConfig", "tensor_shapes"]
+__all__ = ["DecoderConfig", "LayerKind", "LayerNorms", "Rope", "layer_norms", "tensor_shapes"]
+
+Activation = Literal["silu", "gelu", "gelu_tanh"]
+
+
+@dataclass(frozen=True)
+class Rope:
+    """Rotary embedding of the first 2 x len(frequencies) channels of a head.
+
+    `frequencies` are radians a position, fp32 values; `attention_factor` scales cosine and sine.
+    """
+
+    frequencies: tuple[float, ...]
+    attention_factor: float = 1.0
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """How a layer attends: its rotary embedding, if any, and the last `window` positions it sees,
+    its own included (None: all)."""
+
+    rope: Rope | None
+    window: int | None = None
 
 
 @dataclass(frozen=True)
 class DecoderConfig:
-    """The dimensions of a Llama-family decoder: RMSNorm before, RoPE, gated SiLU, grouped heads."""
+    """Dimensions and parts of a decoder.
+
+    Layer i is of kind ``kinds[layer_kinds[i]]``. A sublayer's input is normalized if `norm_before`,
+    its output if `norm_after`. `query_key_norm` is per head of D channels or over all heads at
+    once. Without `gated`, the feed-forward has an up and a down projection only. Scales multiply
+    embeddings, every sublayer's output, attention scores and logits; a softcap c turns x into
+    c tanh(x / c). `learned_positions` counts the rows of a table added to the embeddings.
+    """
 
     vocab_size: int
     hidden_size: int
     intermediate_size: int
-    layers: int
     heads: int
     kv_heads: int
     head_dim: int
     context_length: int
-    rope_theta: float
-    rms_norm_eps: float
+    kinds: tuple[LayerKind, ...]
+    layer_kinds: tuple[int, ...]
     tied_embeddings: bool
+    norm_epsilon: float
+    attention_scale: float
+    norm: Literal["rms", "layer"] = "rms"
+    norm_before: bool = True
+    norm_after: bool = False
+    query_key_norm: Literal["none", "head", "all_heads"] = "none"
+    activation: Activation = "silu"
+    gated: bool = True
+    qkv_bias: bool = False
+    output_bias: bool = False
+    mlp_bias: bool = False
+    learned_positions: int | None = None
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+    attention_softcap: float | None = None
+    logit_softcap: float | None = None
+
+    @property
+    def layers(self) -> int:
+        return len(self.layer_kinds)
+
+    def kind(self, layer: int) -> LayerKind:
+        return self.kinds[self.layer_kinds[layer]]
+
+    def window(self, capacity: int) -> int | None:
+        """The one sliding window of the model's layers; None if a cache of `capacity` fits it."""
+        windows = {kind.window for kind in self.kinds if kind.window and kind.window < capacity}
+        if len(windows) > 1:
+            raise ValueError(f"layers with windows of {sorted(windows)} are not supported")
+        return windows.pop() if windows else None
+
+
+@dataclass(frozen=True)
+class LayerNorms:
+    """The names of a layer's norms, relative to the layer; None where the family has none."""
+
+    before_attention: str | None
+    after_attention: str | None
+    before_mlp: str | None
+    after_mlp: str | None
+
+    def __iter__(self) -> Iterator[str]:
+        names = self.before_attention, self.after_attention, self.before_mlp, self.after_mlp
+        return (name for name in names if name)
+
+
+def layer_norms(config: DecoderConfig) -> LayerNorms:
+    """The norms of a layer. Llama's second is named after what it follows: it precedes the mlp."""
+    before, after = config.norm_before, config.norm_after
+    return LayerNorms(
+        before_attention="input_layernorm" if before else None,
+        after_attention="post_attention_layernorm" if after else None,
+        before_mlp=(
+            None
+            if not before
+            else "pre_feedforward_layernorm"
+            if after
+            else "post_attention_layernorm"
+        ),
+        after_mlp="post_feedforward_layernorm" if after else None,
+    )
 
 
 def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """Canonical tensor names (those of Hugging Face's Llama) with their shapes, in model order.
+    """Canonical tensor names with their shapes, in model order.
 
-    Linear weights are ``[out, in]``, as checkpoints store them.
+    The names are those of Hugging Face's Llama and, for parts that it lacks, of the family that
+    brought them. Linear weights are ``[out, in]``.
     """
     return dict(_tensors(config))
 
@@ -37,17 +132,37 @@ def _tensors(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
     hidden, inner = config.hidden_size, config.intermediate_size
     query, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
     yield "model.embed_tokens.weight", (config.vocab_size, hidden)
+    if config.learned_positions:
+        yield "model.embed_positions.weight", (config.learned_positions, hidden)
     for index in range(config.layers):
         layer = f"model.layers.{index}"
-        yield f"{layer}.input_layernorm.weight", (hidden,)
-        yield f"{layer}.self_attn.q_proj.weight", (query, hidden)
-        yield f"{layer}.self_attn.k_proj.weight", (kv, hidden)
-        yield f"{layer}.self_attn.v_proj.weight", (kv, hidden)
-        yield f"{layer}.self_attn.o_proj.weight", (hidden, query)
-        yield f"{layer}.post_attention_layernorm.weight", (hidden,)
-        yield f"{layer}.mlp.gate_proj.weight", (inner, hidden)
-        yield f"{layer}.mlp.up_proj.weight", (inner, hidden)
-        yield f"{layer}.mlp.down_proj.weight", (hidden, inner)
-    yield "model.norm.weight", (hidden,)
+        attention, mlp = f"{layer}.self_attn", f"{layer}.mlp"
+        for norm in layer_norms(config):
+            yield from _norm(config, f"{layer}.{norm}", hidden)
+        yield from _linear(f"{attention}.q_proj", query, hidden, config.qkv_bias)
+        yield from _linear(f"{attention}.k_proj", kv, hidden, config.qkv_bias)
+        yield from _linear(f"{attention}.v_proj", kv, hidden, config.qkv_bias)
+        if config.query_key_norm != "none":
+            per_head = config.query_key_norm == "head"
+            yield f"{attention}.q_norm.weight", (config.head_dim if per_head else query,)
+            yield f"{attention}.k_norm.weight", (config.head_dim if per_head else kv,)
+        yield from _linear(f"{attention}.o_proj", hidden, query, config.output_bias)
+        if config.gated:
+            yield from _linear(f"{mlp}.gate_proj", inner, hidden, config.mlp_bias)
+        yield from _linear(f"{mlp}.up_proj", inner, hidden, config.mlp_bias)
+        yield from _linear(f"{mlp}.down_proj", hidden, inner, config.mlp_bias)
+    yield from _norm(config, "model.norm", hidden)
     if not config.tied_embeddings:
         yield "lm_head.weight", (config.vocab_size, hidden)
+
+
+def _linear(name: str, width: int, depth: int, bias: bool) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (width, depth)
+    if bias:
+        yield f"{name}.bias", (width,)
+
+
+def _norm(config: DecoderConfig, name: str, width: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (width,)
+    if config.norm == "layer":
+        yield f"{name}.bias", (width,)

@@ -6,32 +6,36 @@ with its log, and the memory of a finished stage is free again.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import resource
-import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
+from speccompile.compiler.cache import StageCache
 from speccompile.compiler.pipeline import Stage, keys
+from speccompile.compiler.usage import Usage, read_usage
 from speccompile.runtime.errors import EngineError, SpeccompileError
 
-__all__ = ["Observer", "StageResult", "peak_memory_bytes", "run_stages"]
+__all__ = ["Observer", "StageResult", "run_stages"]
+
+_FULL = os.strerror(errno.ENOSPC)
 
 
 @dataclass(frozen=True)
 class StageResult:
-    """Where a stage's output lies, and what it took: seconds are 0 for one found in the cache."""
+    """Where a stage's output lies, and what it took, in this build or (`cached`) an earlier one."""
 
     name: str
     folder: Path
     cached: bool
-    seconds: float
+    usage: Usage
 
 
 class Observer:
@@ -47,106 +51,95 @@ class Observer:
         """A stage is done."""
 
 
-def run_stages(stages: Sequence[Stage], cache: Path, observer: Observer) -> dict[str, StageResult]:
-    """Run `stages` in order, or take their results from ``cache/stages``."""
+def run_stages(
+    stages: Sequence[Stage], cache: StageCache, observer: Observer
+) -> dict[str, StageResult]:
+    """Run `stages` in order, or take their results from the cache.
+
+    Raises SpeccompileError with what a stage refuses, and EngineError if its process dies.
+    """
     identities = keys(stages)
     results: dict[str, StageResult] = {}
     for position, stage in enumerate(stages, start=1):
         observer.started(stage.name, position, len(stages))
-        inputs = {name: results[name].folder for name in stage.inputs}
-        folder = cache / "stages" / f"{stage.name.replace(' ', '-')}-{identities[stage.name]}"
-        start = time.perf_counter()
-        cached = folder.is_dir()
-        if not cached:
-            _run_into(stage, folder, inputs, cache, observer.reported)
-        seconds = 0.0 if cached else time.perf_counter() - start
-        results[stage.name] = StageResult(stage.name, folder, cached, seconds)
+        name = f"{stage.name.replace(' ', '-')}-{identities[stage.name]}"
+        folder = cache.find(name)
+        cached = folder is not None
+        if folder is None:
+            inputs = {name: results[name].folder for name in stage.inputs}
+            with cache.scratch(name) as scratch:
+                _run_into(scratch, stage, inputs, cache, observer.reported)
+                folder = cache.keep(scratch)
+        results[stage.name] = StageResult(stage.name, folder, cached, read_usage(folder))
         observer.finished(results[stage.name])
     return results
 
 
-def peak_memory_bytes() -> int:
-    """The most memory that any one process of this build, this one included, has had resident."""
-    kibibytes = max(
-        resource.getrusage(who).ru_maxrss
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return kibibytes * 1024
-
-
 def _run_into(
+    scratch: Path,
     stage: Stage,
-    folder: Path,
     inputs: Mapping[str, Path],
-    cache: Path,
+    cache: StageCache,
     report: Callable[[str], None],
 ) -> None:
-    """Fill a scratch folder, and rename it only when complete: a killed stage leaves no result."""
-    scratch = folder.with_name(f"{folder.name}.{os.getpid()}.part")
-    _remove_leftovers(folder)
+    """Have `scratch` filled; of what the process printed, only the log of one that died stays."""
+    call = {
+        "run": stage.run,
+        "folder": str(scratch),
+        "inputs": {name: str(path) for name, path in inputs.items()},
+        "settings": {**stage.settings, "cache": str(cache.root)},
+        "parent": os.getpid(),
+    }
+    log = scratch.with_suffix(".log")
     try:
-        scratch.mkdir(parents=True)
-        call = {
-            "run": stage.run,
-            "folder": str(scratch),
-            "inputs": {name: str(path) for name, path in inputs.items()},
-            "settings": {**stage.settings, "cache": str(cache)},
-        }
-        _call_worker(stage.name, call, scratch.with_suffix(".log"), report)
-        scratch.rename(folder)
-    except OSError as error:
-        raise SpeccompileError(
-            f"stage {stage.name!r}: {error.strerror or error} ({scratch}); "
-            "free some space or set SPECCOMPILE_CACHE to a folder that has it"
-        ) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        with cache.explained(), log.open("wb") as errors:
+            process = _start_worker(errors)
+        last, text, code = _follow(process, call, report)
+    except BaseException:
+        log.unlink(missing_ok=True)
+        raise
+    failure: SpeccompileError | None = None
+    if last == "error":
+        failure = SpeccompileError(text)
+    elif last == "full" or (last != "done" and _FULL in log.read_text("utf-8", "replace")):
+        failure = cache.refusal(OSError(errno.ENOSPC, _FULL))
+    elif last != "done" or code != 0:
+        raise EngineError(f"stage {stage.name!r} died ({_cause(code)}); its output is in {log}")
+    log.unlink(missing_ok=True)
+    if failure is not None:
+        raise failure
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """What builds that were killed left of this stage; a running one's scratch folder stays."""
-    for scratch in folder.parent.glob(f"{folder.name}.*.part"):
-        process = scratch.name.split(".")[-2]
-        if process == str(os.getpid()) or not Path("/proc", process).exists():
-            shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _call_worker(
-    name: str, call: Mapping[str, object], log: Path, report: Callable[[str], None]
-) -> None:
+def _start_worker(errors: IO[bytes]) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "speccompile.compiler.worker"]
-    failure: str | None = None
-    finished = False
-    with (
-        log.open("wb") as errors,
-        subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True
-        ) as process,
-    ):
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+
+
+def _follow(
+    process: subprocess.Popen[str], call: Mapping[str, object], report: Callable[[str], None]
+) -> tuple[str, str, int]:
+    """Pass the call on, then the reports back; returns the last event's kind and text, and the
+    exit code."""
+    kind = text = ""
+    with process:
         try:
-            stdin, stdout = process.stdin, process.stdout
-            if stdin is None or stdout is None:
-                raise EngineError(f"stage {name!r}: its process has no pipes")
-            stdin.write(json.dumps(call))
-            stdin.close()
-            for line in stdout:
+            _write(process.stdin, json.dumps(call))
+            for line in process.stdout or ():
                 event: dict[str, str] = json.loads(line)
-                if event["kind"] == "report":
-                    report(event["text"])
-                elif event["kind"] == "error":
-                    failure = event["text"]
-                else:
-                    finished = True
-            code = process.wait()
+                kind, text = event["kind"], event["text"]
+                if kind == "report":
+                    report(text)
+            return kind, text, process.wait()
         except BaseException:
             process.kill()
             raise
-    if failure is not None:
-        log.unlink(missing_ok=True)
-        raise SpeccompileError(failure)
-    if not finished or code != 0:
-        raise EngineError(f"stage {name!r} died ({_cause(code)}); its output is in {log}")
-    log.unlink(missing_ok=True)
+
+
+def _write(pipe: IO[str] | None, text: str) -> None:
+    if pipe is not None:
+        with suppress(BrokenPipeError), pipe:  # it died at once, as its exit code will tell
+            pipe.write(text)
 
 
 def _cause(code: int) -> str:

@@ -11,9 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.recipes.schema import ModelTable
+from speccompile.compiler.texts import builtin_text
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["PROBED_ROWS", "Stage", "keys", "plan"]
+__all__ = ["LIBRARIES", "PROBED_ROWS", "Stage", "keys", "plan"]
 
 PROBED_ROWS = (*range(1, 10), 16)
 """Row counts whose cost is measured: every draft length from 0 to 8, and one beyond."""
@@ -22,7 +24,7 @@ _SPARE_ROWS = 32
 """Cache slots beyond the context: the room of the padding that keeps rows exact."""
 
 # Stages run this code: a change to any of it may change what a stage writes.
-_LIBRARIES = ("onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
+LIBRARIES = ("onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
 _SOURCES = ("speccompile.compiler", "speccompile.runtime", "speccompile.plugins")
 
 
@@ -42,33 +44,27 @@ class Stage:
 
 
 def plan(recipe: Recipe) -> list[Stage]:
-    """The stages of `recipe`: load and check, then for each role quantize, export, for each
-    engine lower and compile, and measure the engines."""
-    stages = [_load("target", recipe.target.source, recipe.target.sha256)]
-    precisions: dict[str, str] = {"target": recipe.target.precision}
-    if recipe.draft:
-        precisions["draft"] = recipe.draft.precision
-        if recipe.draft.source != "target":
-            stages.append(_load("draft", recipe.draft.source, recipe.draft.sha256))
-    loaded = [stage.name for stage in stages]
-    stages.append(
-        Stage(
-            "check",
-            "speccompile.compiler.stages.check:run",
-            tuple(loaded),
-            {"context": recipe.context.length},
-        )
-    )
-    for role, precision in precisions.items():
-        source = f"load {role}" if f"load {role}" in loaded else "load target"
-        stages += _compile(recipe, role, precision, source)
+    """The stages of `recipe`.
+
+    Load the models and check that they fit together; run each in full precision for reference;
+    then, for each role, quantize and export, for each engine lower, compile and judge the quality,
+    and measure the engines against each other.
+    """
+    models: dict[str, ModelTable] = {"target": recipe.target}
+    if recipe.draft and recipe.draft.source != "target":
+        models["draft"] = recipe.draft
+    loads = [_load(name, model) for name, model in models.items()]
+    stages = [*loads, _check_pair(recipe, loads)]
+    stages += [_reference(recipe, name) for name in models]
+    for role in ("target", "draft") if recipe.draft else ("target",):
+        stages += _Role(recipe, role, role if role in models else "target").stages()
     _check_order(stages)
     return stages
 
 
 def keys(stages: Sequence[Stage]) -> dict[str, str]:
     """The cache key of every stage: a hash of its settings, its inputs' keys and the toolchain."""
-    toolchain = {package: version(package) for package in _LIBRARIES}
+    toolchain = {package: version(package) for package in LIBRARIES}
     toolchain["speccompile"] = _source_digest()
     result: dict[str, str] = {}
     for stage in stages:
@@ -95,61 +91,112 @@ def _source_digest() -> str:
     return digest.hexdigest()
 
 
-def _load(role: str, source: str, sha256: str | None) -> Stage:
-    return Stage(
-        f"load {role}",
-        "speccompile.compiler.stages.load:run",
-        settings={"source": source, "sha256": sha256},
-    )
+def _load(name: str, model: ModelTable) -> Stage:
+    settings = {"source": model.source, "sha256": model.sha256}
+    return _stage(f"load {name}", "load", settings=settings)
 
 
-def _compile(recipe: Recipe, role: str, precision: str, source: str) -> list[Stage]:
-    capacity, threads = recipe.context.length + _SPARE_ROWS, recipe.engine.threads
-    stages = [
-        Stage(
-            f"quantize {role}",
-            "speccompile.compiler.stages.quantize:run",
-            (source,),
-            {"precision": precision},
-        ),
-        Stage(
-            f"export {role}",
-            "speccompile.compiler.stages.export:run",
-            (source, f"quantize {role}"),
-            {"capacity": capacity},
-        ),
-    ]
-    measured: list[str] = []
-    for backend in recipe.engine.cpu:
-        lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
-        measured += [lower, compile_]
-        shared = {"backend": backend, "precision": precision}
-        settings = {
-            **shared,
-            "role": role,
-            "capacity": capacity,
-            "threads": threads,
-            "shares_cache": role == "draft" and source == "load target",
-        }
-        stages += [
-            Stage(lower, "speccompile.compiler.stages.lower:run", (f"export {role}",), shared),
-            Stage(
-                compile_,
-                "speccompile.compiler.stages.compile:run",
-                (source, f"export {role}", lower),
-                settings,
-            ),
+def _check_pair(recipe: Recipe, loads: Sequence[Stage]) -> Stage:
+    tables = {"target": recipe.target, "draft": recipe.draft}
+    settings = {
+        "context": recipe.context.length,
+        "spare_rows": _SPARE_ROWS,
+        "memory_gb": recipe.engine.memory_gb,
+        "roles": {role: _weights(table) for role, table in tables.items() if table},
+    }
+    return _stage("check", "check", [load.name for load in loads], settings)
+
+
+def _reference(recipe: Recipe, name: str) -> Stage:
+    calibrate, validation = recipe.calibrate, recipe.validation
+    settings = {
+        "calibration": {
+            "text": _text(calibrate.text, "calibration"),
+            "tokens": calibrate.tokens,
+        },
+        "evaluation": {
+            "text": _text(validation.text, "evaluation"),
+            "tokens": validation.evaluate_tokens,
+        },
+        "threads": recipe.engine.threads,
+    }
+    return _stage(f"reference {name}", "reference", [f"load {name}", "check"], settings)
+
+
+@dataclass(frozen=True)
+class _Role:
+    """The stages of one role, whose weights are those of the model called `model`."""
+
+    recipe: Recipe
+    role: str
+    model: str
+
+    @property
+    def table(self) -> ModelTable:
+        table = self.recipe.target if self.role == "target" else self.recipe.draft
+        if table is None:
+            raise ValueError("a recipe without a draft has no such role")
+        return table
+
+    def stages(self) -> list[Stage]:
+        role, model, weights = self.role, self.model, _weights(self.table)
+        load, quantize, export = f"load {model}", f"quantize {role}", f"export {role}"
+        stages = [
+            _stage(quantize, "quantize", [load, "check", f"reference {model}"], weights),
+            _stage(export, "export", [load, "check", quantize, f"reference {model}"]),
         ]
-    measure = {"threads": threads, "rows": list(PROBED_ROWS)}
-    stages.append(
-        Stage(
-            f"measure {role}",
-            "speccompile.compiler.stages.measure:run",
-            tuple(measured),
-            measure,
-        )
-    )
-    return stages
+        for backend in self.recipe.engine.cpu:
+            stages += self._engine(backend, load, quantize, export)
+        measured = [
+            f"{step} {role} {backend}"
+            for backend in self.recipe.engine.cpu
+            for step in ("lower", "compile")
+        ]
+        rows = {"threads": self.recipe.engine.threads, "rows": list(PROBED_ROWS)}
+        return [*stages, _stage(f"measure {role}", "measure", measured, rows)]
+
+    def _engine(self, backend: str, load: str, quantize: str, export: str) -> list[Stage]:
+        role, threads = self.role, self.recipe.engine.threads
+        lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
+        shares_cache = role == "draft" and self.model == "target"
+        judged = [lower, compile_, "check", load, f"reference {self.model}"]
+        if role == "draft" and not shares_cache:
+            judged += ["load target", "reference target"]
+        settings = {
+            "role": role,
+            "backend": backend,
+            "precision": self.table.precision,
+            # Engines that share a cache have to agree on what is in it.
+            "arithmetic_of": self.recipe.target.precision if shares_cache else self.table.precision,
+            "threads": threads,
+            "shares_cache": shares_cache,
+        }
+        lowered = {"backend": backend, "precision": self.table.precision}
+        return [
+            _stage(lower, "lower", [export, quantize], lowered),
+            _stage(compile_, "compile", [load, "check", export, quantize, lower], settings),
+            _stage(f"quality {role} {backend}", "quality", judged, {"threads": threads}),
+        ]
+
+
+def _stage(
+    name: str,
+    module: str,
+    inputs: Sequence[str] = (),
+    settings: Mapping[str, object] | None = None,
+) -> Stage:
+    run = f"speccompile.compiler.stages.{module}:run"
+    return Stage(name, run, tuple(inputs), settings or {})
+
+
+def _weights(model: ModelTable) -> dict[str, object]:
+    """What decides the bytes of a role's weights."""
+    keys = ("precision", "layers", "outlier_threshold", "smoothing", "activations")
+    return {key: getattr(model, key) for key in keys}
+
+
+def _text(file: Path | None, name: str) -> str:
+    return file.read_text(encoding="utf-8") if file else builtin_text(name)
 
 
 def _check_order(stages: Sequence[Stage]) -> None:

@@ -1,24 +1,28 @@
 """Putting a finished artifact in its place: the old one or the new one is there, never a mixture.
 
-A folder cannot be replaced in one step, so `publish` does it in three, each of which survives a
-kill: the old artifact is renamed to a hidden sibling, the new one is renamed into place, and the
-old one is removed. `recover` undoes or finishes what a killed run left.
+Where the file system can, old and new change names in one step. Otherwise it takes two, each of
+which survives a kill: the old artifact is renamed to a hidden sibling, and the new one into place.
+The old one is removed last. `recover` undoes or finishes what a killed run left.
 """
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from speccompile.runtime.artifact import hash_files, list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.manifest import MANIFEST_NAME, FileEntry, check_paths
+from speccompile.runtime.files import MANIFEST_NAME, RECORD_NAMES, FileEntry, check_paths
 
-__all__ = ["hash_tree", "lock", "publish", "recover"]
+__all__ = ["hash_tree", "lock", "publish", "recover", "sync_tree"]
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
 def publish(staging: Path, destination: Path) -> None:
@@ -34,7 +38,7 @@ def publish(staging: Path, destination: Path) -> None:
         if not _is_artifact(staging):
             raise SpeccompileError(f"{staging}: cannot be published without its {MANIFEST_NAME}")
         _check_replaceable(destination)
-        _sync_tree(staging)
+        sync_tree(staging)
         _exchange(staging, destination)
     with _explained(destination, "is published, but the artifact it replaced cannot be removed"):
         _discard(_aside(destination))
@@ -78,19 +82,21 @@ def lock(destination: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def hash_tree(root: Path, roles: Mapping[str, str]) -> dict[str, FileEntry]:
-    """The manifest's `files`: all files under `root` but the manifest.
+def hash_tree(
+    root: Path, roles: Mapping[str, str], *, listed: Collection[str] = ()
+) -> dict[str, FileEntry]:
+    """A record's `files`: all files under `root` but the records and those already `listed`.
 
     `roles` maps a relative path, or a folder for all that is in it, to a role; the longest path
     that fits a file counts. Raises SpeccompileError for a file that has none or that no artifact
     may have.
     """
-    sizes = list_files(root)
-    sizes.pop(MANIFEST_NAME, None)
+    sizes = {path: size for path, size in list_files(root).items() if path not in RECORD_NAMES}
     try:
         check_paths(sizes)
     except ValueError as error:
         raise SpeccompileError(f"{root}: {error}; rename it") from None
+    sizes = {path: size for path, size in sizes.items() if path not in listed}
     of_file = {path: _role(root, path, roles) for path in sizes}
     digests = hash_files(root, sizes)
     return {path: FileEntry(digests[path], size, of_file[path]) for path, size in sizes.items()}
@@ -116,6 +122,10 @@ def _check_replaceable(destination: Path) -> None:
 def _exchange(staging: Path, destination: Path) -> None:
     parents = {staging.absolute().parent, destination.absolute().parent}
     if _is_artifact(destination):
+        if _swap(staging, destination):
+            _sync(parents)
+            staging.rename(_aside(destination))
+            return
         destination.rename(_aside(destination))
         _sync(parents)
     try:
@@ -126,6 +136,15 @@ def _exchange(staging: Path, destination: Path) -> None:
     _sync(parents)
 
 
+def _swap(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; tells whether kernel and file system could."""
+    renameat2 = getattr(ctypes.CDLL(None), "renameat2", None)
+    if renameat2 is None:
+        return False
+    paths = _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other)
+    return bool(renameat2(*paths, _RENAME_EXCHANGE) == 0)
+
+
 def _discard(folder: Path) -> None:
     """Remove `folder`, first its manifest: half of an artifact must not be restored as one."""
     if os.path.lexists(folder):
@@ -133,7 +152,8 @@ def _discard(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _sync_tree(root: Path) -> None:
+def sync_tree(root: Path) -> None:
+    """Have all of `root` on the disk."""
     files = [root / path for path in list_files(root)]
     folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root)}
     _sync([*files, *folders])
@@ -166,4 +186,6 @@ def _explained(destination: Path, failure: str) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        raise SpeccompileError(f"{destination} {failure}: {error.strerror}") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way_out = "; make room, or choose another destination" if full else ""
+        raise SpeccompileError(f"{destination} {failure}: {error.strerror}{way_out}") from error

@@ -6,33 +6,55 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import onnxruntime as ort
 from numpy.typing import NDArray
 
+from speccompile.compiler.contract import WINDOW_KEY
+from speccompile.compiler.contract_file import open_contract
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.errors import EngineError
 
 __all__ = ["ContractEngine"]
 
+_WEIGHTS_FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
+
+# The first would store an fp32 transposed copy of every weight; the second turns the dequantization
+# of an int8 one into a form that is several times slower.
+_KEEPING_COPIES = ("ConstantFolding", "TransposeOptimizer")
+
 
 class ContractEngine(Cursor):
     """An `Engine` over the graph of `build_contract`; its dimensions are those of the graph.
 
-    It is slow, as nothing is bound and the caches are copied, and can do what a lowered graph
-    cannot: run the rows of a tree.
+    `weights` is the folder of its weights file, by default that of `graph`. It is slow, as nothing
+    is bound, the caches are copied and weights converted in every step, and can do what a lowered
+    graph cannot: run the rows of a tree. Memory is that of the weights file, mapped, and of a few
+    matrices.
     """
 
-    def __init__(self, graph: Path, *, threads: int = 0) -> None:
+    def __init__(self, graph: Path, weights: Path | None = None, *, threads: int = 0) -> None:
+        weights = weights or graph.parent
         options = ort.SessionOptions()
         options.intra_op_num_threads = threads
         options.log_severity_level = 3
         # Beyond this level an int8 layer is fused into one that rounds its activations to int8,
         # which is what the oracle has to judge.
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+        # What is converted in a step is given back after its use: an arena would keep it.
+        options.enable_cpu_mem_arena = False
+        options.add_session_config_entry(_WEIGHTS_FOLDER_OPTION, str(weights.absolute()))
         try:
-            self._session = ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-        except Exception as error:  # the library raises classes of its own, all unrelated
+            model = open_contract(graph, weights)
+            _convert_late(model.graph)
+            self._session = ort.InferenceSession(
+                ir.to_proto(model).SerializeToString(),
+                options,
+                providers=["CPUExecutionProvider"],
+                disabled_optimizers=list(_KEEPING_COPIES),
+            )
+        except Exception as error:  # the libraries raise classes of their own, all unrelated
             message = " ".join(str(error).split())
             raise EngineError(f"{graph}: not a contract that can be run: {message}") from error
         shapes = {value.name: tuple(value.shape) for value in self._session.get_inputs()}
@@ -41,11 +63,15 @@ class ContractEngine(Cursor):
             for name, shape in shapes.items()
             if name.startswith(("key_cache.", "value_cache."))
         }
-        super().__init__(int(shapes["attention_mask"][3]))
+        self._inputs = frozenset(shapes)
+        self._window = int(self._session.get_modelmeta().custom_metadata_map[WINDOW_KEY])
+        super().__init__(int(shapes["key_cache.0"][2]))
+        self._positions = np.zeros(self.capacity, np.int64)  # of the row in each slot
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         slots = self.length + np.arange(len(tokens))
-        return self.step_rows(tokens, slots, np.arange(self.capacity) <= slots[:, None])
+        rows = self.step_rows(tokens, slots, np.arange(self.capacity) <= slots[:, None])
+        return rows[-(last or len(tokens)) :]
 
     def step_rows(
         self, tokens: Sequence[int], positions: NDArray[np.int64], mask: NDArray[np.bool_]
@@ -56,13 +82,20 @@ class ContractEngine(Cursor):
         cache slots a row sees: row n is in slot `length` + n, and sees itself.
         """
         start = self.reserve(len(tokens))
+        self._positions[start : start + len(tokens)] = positions
+        near = self._positions > positions[:, None] - self._window
         feeds = {
             "input_ids": np.array([tokens], np.int64),
             "position_ids": positions[None],
             "attention_mask": mask[None, None],
+            "sliding_mask": (mask & near)[None, None],
             "write_index": np.array([start], np.int64),
         }
-        inputs = {name: ort.OrtValue.ortvalue_from_numpy(value) for name, value in feeds.items()}
+        inputs = {
+            name: ort.OrtValue.ortvalue_from_numpy(value)
+            for name, value in feeds.items()
+            if name in self._inputs
+        }
         outputs = ["logits", *(f"new_{name}" for name in self._caches)]
         try:
             logits, *caches = self._session.run_with_ort_values(outputs, inputs | self._caches)
@@ -73,3 +106,20 @@ class ContractEngine(Cursor):
         self.length = start + len(tokens)
         rows: Logits = logits.numpy()[0]
         return rows
+
+
+def _convert_late(graph: ir.Graph) -> None:
+    """Have every weight converted just before its use, so that only few are in memory as fp32.
+
+    The session visits a node's producers from the last in file order to the first, so it converts
+    all weights at the start of a step, unless those nodes are the first in the file.
+    """
+    constant: set[ir.Value] = set(graph.initializers.values())
+    converting: list[ir.Node] = []
+    for node in graph:
+        if node.inputs and all(value in constant for value in node.inputs if value):
+            converting.append(node)
+            constant.update(node.outputs)
+    if converting:
+        graph.remove(converting)
+        graph.insert_before(graph[0], converting)

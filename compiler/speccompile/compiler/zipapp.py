@@ -23,23 +23,24 @@ from speccompile.cli.run import main_of_archive
 sys.exit(main_of_archive(Path(sys.argv[0]).resolve().parent))
 """
 
-_DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes from the same sources
+_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def write_zipapp(path: Path) -> None:
-    """Write the archive, the same from the same sources, and make it executable."""
+    """Write the archive, byte for byte the same from the same sources, and make it executable.
+
+    It is not compressed: what a compressor writes depends on the zlib that Python was built with.
+    """
     with path.open("wb") as file:
         file.write(b"#!/usr/bin/env python3\n")
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             folders: set[PurePosixPath] = set()
             for name, content in sorted(_members()):
                 # Python finds a namespace package in an archive only where its folder is listed.
                 for folder in sorted(set(name.parents) - folders - {PurePosixPath(".")}):
                     archive.writestr(zipfile.ZipInfo(f"{folder}/", _DATE), b"")
                     folders.add(folder)
-                info = zipfile.ZipInfo(str(name), _DATE)
-                info.compress_type = zipfile.ZIP_DEFLATED
-                archive.writestr(info, content)
+                archive.writestr(zipfile.ZipInfo(str(name), _DATE), content)
     path.chmod(0o755)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -17,15 +17,25 @@ from pathlib import Path
 
 from speccompile.runtime import host
 from speccompile.runtime.errors import ArtifactError
-from speccompile.runtime.manifest import (
+from speccompile.runtime.files import (
     MANIFEST_NAME,
-    MAX_MANIFEST_BYTES,
+    MEASUREMENTS_NAME,
+    RECORD_NAMES,
     FileEntry,
-    Manifest,
-    parse_manifest,
+    check_paths,
 )
+from speccompile.runtime.manifest import Manifest, parse_manifest
+from speccompile.runtime.measurements import Measurements, parse_measurements
+from speccompile.runtime.records import MAX_RECORD_BYTES
 
-__all__ = ["Artifact", "hash_files", "list_files", "open_artifact"]
+__all__ = [
+    "Artifact",
+    "hash_files",
+    "list_files",
+    "open_artifact",
+    "read_manifest",
+    "read_measurements",
+]
 
 _SPECIAL_KINDS = {
     stat.S_IFLNK: "a symbolic link",
@@ -42,10 +52,16 @@ class Artifact:
 
     root: Path
     manifest: Manifest
+    measurements: Measurements
+
+    @property
+    def files(self) -> dict[str, FileEntry]:
+        """What is recorded of every file but the two records."""
+        return {**self.manifest.files, **self.measurements.files}
 
     def path(self, relative: str) -> Path:
-        """Where the file `relative` is; raises ArtifactError for one that the manifest lacks."""
-        if relative not in self.manifest.files:
+        """Where the file `relative` is; raises ArtifactError for one that no record has."""
+        if relative not in self.files:
             raise ArtifactError(f"{self.root}: the artifact has no file {relative!r}")
         return self.root / relative
 
@@ -57,12 +73,42 @@ def open_artifact(path: Path | str, *, check: bool = True) -> Artifact:
     that is absent, incomplete or changed, CompatibilityError for a host that lacks what it needs.
     """
     root = Path(path)
-    manifest = parse_manifest(_read_manifest(root), str(root / MANIFEST_NAME))
-    _check_listing(root, list_files(root), manifest.files)
+    manifest = read_manifest(root)
+    artifact = Artifact(root, manifest, read_measurements(root, manifest))
+    _check_listing(artifact)
     if check:
-        _check_content(root, manifest.files)
+        _check_content(artifact)
     host.check(manifest.requires)
-    return Artifact(root, manifest)
+    return artifact
+
+
+def read_manifest(root: Path) -> Manifest:
+    """The manifest of the artifact in `root`, of which nothing else is checked.
+
+    Raises ArtifactError where there is no artifact, or a changed manifest.
+    """
+    try:
+        if not root.exists():
+            raise ArtifactError(f"{root} does not exist; build it with `speccompile build RECIPE`")
+        if not root.is_dir():
+            raise ArtifactError(f"{root} is not a speccompile artifact: it is not a folder")
+    except OSError as error:
+        raise _unreadable(root, MANIFEST_NAME, error) from error
+    data = _read_record(root, MANIFEST_NAME)
+    if data is None:
+        raise ArtifactError(
+            f"{root} is not a speccompile artifact: it has no {MANIFEST_NAME}; "
+            "build one with `speccompile build RECIPE`"
+        )
+    return parse_manifest(data, str(root / MANIFEST_NAME))
+
+
+def read_measurements(root: Path, manifest: Manifest) -> Measurements:
+    """The measurements beside `manifest`; raises ArtifactError if absent, changed or another's."""
+    data = _read_record(root, MEASUREMENTS_NAME)
+    if data is None:
+        raise _missing(root, MEASUREMENTS_NAME)
+    return parse_measurements(data, str(root / MEASUREMENTS_NAME), manifest)
 
 
 def list_files(root: Path) -> dict[str, int]:
@@ -100,31 +146,30 @@ def hash_files(root: Path, paths: Iterable[str]) -> dict[str, str]:
         return dict(zip(paths, pool.map(partial(_sha256, root), paths), strict=True))
 
 
-def _read_manifest(root: Path) -> bytes:
-    path = root / MANIFEST_NAME
+def _read_record(root: Path, name: str) -> bytes | None:
+    """The content of a record, cut behind the limit of its size; None where there is none."""
+    path = root / name
     try:
-        if not root.exists():
-            raise ArtifactError(f"{root} does not exist; build it with `speccompile build RECIPE`")
-        if not root.is_dir():
-            raise ArtifactError(f"{root} is not a speccompile artifact: it is not a folder")
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):  # Opening a FIFO would wait for ever.
-            raise ArtifactError(f"{root}: {MANIFEST_NAME!r} is {_kind(status)}")
+            raise ArtifactError(f"{root}: {name!r} is {_kind(status)}")
         with path.open("rb") as file:
-            return file.read(MAX_MANIFEST_BYTES + 1)
+            return file.read(MAX_RECORD_BYTES + 1)
     except FileNotFoundError:
-        raise ArtifactError(
-            f"{root} is not a speccompile artifact: it has no {MANIFEST_NAME}; "
-            "build one with `speccompile build RECIPE`"
-        ) from None
+        return None
     except OSError as error:
-        raise _unreadable(root, MANIFEST_NAME, error) from error
+        raise _unreadable(root, name, error) from error
 
 
-def _check_listing(root: Path, found: Mapping[str, int], files: Mapping[str, FileEntry]) -> None:
+def _check_listing(artifact: Artifact) -> None:
+    root, files, found = artifact.root, artifact.files, list_files(artifact.root)
+    try:
+        check_paths(files)  # Each record checked its own; twins may be in different ones.
+    except ValueError as error:
+        raise ArtifactError(f"{root}: {error}") from None
     for path in sorted(files.keys() - found.keys()):
-        raise ArtifactError(f"{root}: {path!r} is missing; copy or build the artifact again")
-    for path in sorted(found.keys() - files.keys() - {MANIFEST_NAME}):
+        raise _missing(root, path)
+    for path in sorted(found.keys() - files.keys() - RECORD_NAMES):
         raise ArtifactError(f"{root}: {path!r} was added after the build; remove it")
     for path, entry in files.items():
         if found[path] != entry.size:
@@ -134,7 +179,8 @@ def _check_listing(root: Path, found: Mapping[str, int], files: Mapping[str, Fil
             )
 
 
-def _check_content(root: Path, files: Mapping[str, FileEntry]) -> None:
+def _check_content(artifact: Artifact) -> None:
+    root, files = artifact.root, artifact.files
     for path, digest in hash_files(root, files).items():
         if digest != files[path].sha256:
             raise ArtifactError(
@@ -153,6 +199,10 @@ def _sha256(root: Path, path: str) -> str:
 
 def _kind(status: os.stat_result) -> str:
     return _SPECIAL_KINDS.get(stat.S_IFMT(status.st_mode), "not a file")
+
+
+def _missing(root: Path, path: str) -> ArtifactError:
+    return ArtifactError(f"{root}: {path!r} is missing; copy or build the artifact again")
 
 
 def _unreadable(root: Path, path: str, error: OSError) -> ArtifactError:

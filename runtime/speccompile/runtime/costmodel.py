@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from speccompile.runtime.manifest import EngineInfo
+__all__ = ["Costs", "best_draft_length", "plain_step_ms", "predicted_speedup", "step_ms"]
 
-__all__ = ["best_draft_length", "plain_step_ms", "predicted_speedup", "step_ms"]
-
-
-def step_ms(engine: EngineInfo, rows: int) -> float:
-    """Milliseconds of a step, padding included; between measured row counts, interpolated."""
-    return _at(engine.cost_ms, max(rows, engine.min_rows))
+Costs = Mapping[int, float]
+"""Milliseconds of a step by its number of rows, as measured."""
 
 
-def plain_step_ms(target: EngineInfo) -> float:
+def step_ms(costs: Costs, rows: int) -> float:
+    """Milliseconds of a step; between measured row counts, interpolated; 0 if none is measured."""
+    if rows in costs:
+        return costs[rows]
+    below = max((count for count in costs if count < rows), default=None)
+    above = min((count for count in costs if count > rows), default=None)
+    if below is None or above is None:
+        nearest = below or above
+        if nearest is None:
+            return 0.0
+        return costs[nearest] * rows / nearest
+    share = (rows - below) / (above - below)
+    return costs[below] + share * (costs[above] - costs[below])
+
+
+def plain_step_ms(target: Costs) -> float:
     """Milliseconds of a plain decoding step on this target."""
     return step_ms(target, 1)
 
 
 def predicted_speedup(
-    length: int, acceptance: Sequence[float], draft: EngineInfo, target: EngineInfo
+    length: int, acceptance: Sequence[float], draft: Costs, target: Costs, *, shares_cache: bool
 ) -> float:
     """Tokens per second with proposals of `length`, over those of plain decoding.
 
@@ -32,29 +43,18 @@ def predicted_speedup(
         survival *= acceptance[min(index, len(acceptance) - 1)] if acceptance else 0.0
         tokens += survival
     # A draft with a cache of its own first takes in what the target added: mostly two rows.
-    first = step_ms(draft, 1 if draft.shares_cache else 2)
+    first = step_ms(draft, 1 if shares_cache else 2)
     drafting = first + (length - 1) * step_ms(draft, 1) if length else 0.0
     return tokens * plain_step_ms(target) / (drafting + step_ms(target, length + 1))
 
 
 def best_draft_length(
-    acceptance: Sequence[float], draft: EngineInfo, target: EngineInfo, longest: int
+    acceptance: Sequence[float], draft: Costs, target: Costs, longest: int, *, shares_cache: bool
 ) -> int:
     """The length from 0 (do not speculate) to `longest` with the highest predicted speed-up."""
     return max(
-        range(longest + 1), key=lambda length: predicted_speedup(length, acceptance, draft, target)
+        range(longest + 1),
+        key=lambda length: predicted_speedup(
+            length, acceptance, draft, target, shares_cache=shares_cache
+        ),
     )
-
-
-def _at(cost_ms: Mapping[int, float], rows: int) -> float:
-    if rows in cost_ms:
-        return cost_ms[rows]
-    below = max((count for count in cost_ms if count < rows), default=None)
-    above = min((count for count in cost_ms if count > rows), default=None)
-    if below is None or above is None:
-        nearest = below or above
-        if nearest is None:
-            return 0.0
-        return cost_ms[nearest] * rows / nearest
-    share = (rows - below) / (above - below)
-    return cost_ms[below] + share * (cost_ms[above] - cost_ms[below])

@@ -15,7 +15,8 @@ __all__ = ["PREFILL_ROWS", "Engine", "Logits", "prefill"]
 Logits = NDArray[np.float32]
 
 PREFILL_ROWS = 128
-"""Prompt rows per call: enough for the matrix products, and the logits of a chunk stay small."""
+"""Prompt rows per call: enough for the matrix products, and what a layer holds of them stays
+small."""
 
 
 class Engine(Protocol):
@@ -31,10 +32,11 @@ class Engine(Protocol):
         """Rows in the cache."""
         ...
 
-    def step(self, tokens: Sequence[int]) -> Logits:
-        """Append `tokens` as rows and return their logits, [N, V].
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+        """Append `tokens` as rows and return their logits, [N, V], or those of the `last` rows.
 
-        The array is the engine's own memory: it is overwritten by the next step.
+        The head is computed for those only: `last` is 1 to N. The array is the engine's own memory:
+        it is overwritten by the next step.
         Raises EngineError where the engine fails, RequestError where the cache is full.
         """
         ...
@@ -48,7 +50,7 @@ def prefill(engine: Engine, tokens: Sequence[int]) -> Logits:
     """Append a prompt in chunks; returns the logits of its last row, [V]."""
     last: Logits | None = None
     for start in range(0, len(tokens), PREFILL_ROWS):
-        last = engine.step(tokens[start : start + PREFILL_ROWS])[-1]
+        last = engine.step(tokens[start : start + PREFILL_ROWS], last=1)[0]
     if last is None:
         raise RequestError("the prompt is empty; give it at least one token")
     return last

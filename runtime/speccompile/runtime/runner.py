@@ -34,6 +34,7 @@ class Runner:
     def __init__(self, artifact: Artifact, *, threads: int = 0) -> None:
         self.artifact = artifact
         self.manifest = artifact.manifest
+        self.measurements = artifact.measurements
         self.tokenizer = _tokenizer(artifact)
         self._threads = threads
         self._engines: dict[str, Engine] = {}
@@ -48,7 +49,7 @@ class Runner:
 
         Sessions share the engines and their caches: use one at a time.
         """
-        kind = draft or self.manifest.defaults.draft
+        kind = draft or self.measurements.defaults.draft
         context = self.manifest.model.context_length
         return Session(self.engine("target"), self._draft(kind), context=context)
 
@@ -81,7 +82,7 @@ class Runner:
         self, session: Session, prompt: Sequence[int], request: Request, stop: Sequence[str] = ()
     ) -> Iterator[str]:
         """Generate and yield text as it becomes final."""
-        text = TextStream(self.tokenizer, stop)
+        text = TextStream(self.tokenizer, stop, after=prompt)
         for token in session.generate(prompt, request):
             if piece := text.push(token):
                 yield piece

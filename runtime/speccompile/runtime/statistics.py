@@ -82,10 +82,10 @@ class MeteredEngine:
     def length(self) -> int:
         return self._engine.length
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         start = time.perf_counter()
         try:
-            return self._engine.step(tokens)
+            return self._engine.step(tokens, last=last)
         finally:
             self.seconds += time.perf_counter() - start
             self.steps += 1

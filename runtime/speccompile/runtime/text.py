@@ -9,16 +9,22 @@ from tokenizers.decoders import DecodeStream
 
 __all__ = ["TextStream"]
 
+_CONTEXT = 8  # tokens: enough for a word and its characters
+
 
 class TextStream:
-    """Turns a stream of tokens into text that may be shown at once.
+    """Turns the tokens that follow the prompt `after` into text that may be shown at once.
 
-    Text that could still become part of a stop string is held back until it is known not to.
+    Prompt and text together are what all the tokens decode to: a tokenizer that writes the space
+    between words into the second word drops that of the first. Text that could still become part
+    of a stop string is held back until it is known not to.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Sequence[str] = (), after: Sequence[int] = ()
+    ) -> None:
         self._tokenizer = tokenizer
-        self._decoder = DecodeStream(skip_special_tokens=True)
+        self._decoder = DecodeStream(list(after[-_CONTEXT:]), skip_special_tokens=True)
         self._stop = tuple(text for text in stop if text)
         self._held = ""
         self.stopped = False

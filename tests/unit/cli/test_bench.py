@@ -18,7 +18,7 @@ from speccompile.cli.bench_report import Conditions, render_report
 from speccompile.cli.main import main
 from speccompile.runtime.bench import COST_ROWS, BenchResult, Pair, Run
 from speccompile.runtime.host import Host
-from speccompile.runtime.manifest import Defaults
+from speccompile.runtime.measurements import Defaults
 from speccompile.runtime.session import Finish
 from speccompile.runtime.statistics import Statistics
 
@@ -70,7 +70,7 @@ DIFFERING = result_of(Pair(0, run(3.0), run(2.0)), Pair(1, run(4.0), run(1.0, (1
 
 
 class FakeRunner:
-    """An artifact of which only the manifest is read, and a tokenizer of one token a letter."""
+    """An artifact of which only the records are read, and a tokenizer of one token a letter."""
 
     def __init__(self, defaults: Defaults) -> None:
         engine = SimpleNamespace(backend="openvino", precision="fp16", arithmetic="fp32")
@@ -78,9 +78,10 @@ class FakeRunner:
             name="tiny",
             identity="ab" * 32,
             engines={"target": engine},
-            defaults=defaults,
             model=SimpleNamespace(eos_token_ids=(2,), context_length=30),
         )
+
+        self.measurements = SimpleNamespace(defaults=defaults)
 
     def encode_raw(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
@@ -208,7 +209,7 @@ def test_without_the_drawing_library_nothing_is_measured(
 ) -> None:
     def absent(name: str) -> None: ...
 
-    monkeypatch.setattr("speccompile.cli.bench_report.find_spec", absent)
+    monkeypatch.setattr("speccompile.compiler.report.drawing.find_spec", absent)
     assert bench("--html", "b.html") == (1, [])
     assert "pip install 'speccompile[report]'" in capsys.readouterr().err
 

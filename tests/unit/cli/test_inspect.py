@@ -11,21 +11,24 @@ import pytest
 
 from speccompile.cli.main import main
 from speccompile.runtime import host
-from speccompile.runtime.manifest import (
-    Defaults,
-    EngineInfo,
-    FileEntry,
-    Manifest,
-    ModelInfo,
-    Requirements,
-)
+from speccompile.runtime.files import FileEntry
+from speccompile.runtime.manifest import EngineInfo, Manifest, ModelInfo, Requirements
+from speccompile.runtime.measurements import Defaults, Measurements
 
-CONTENTS = {"engines/cpu/target.onnx": bytes(300), "engines/cpu/draft.onnx": b"d", "run.pyz": b""}
+CONTENTS = {
+    "engines/cpu/target.onnx": bytes(300),
+    "engines/cpu/draft.onnx": b"d",
+    "run.pyz": b"",
+    "reports/build.json": b"{}",
+}
+ENTRIES = {
+    path: FileEntry(sha256(content).hexdigest(), len(content), path.split("/")[0])
+    for path, content in CONTENTS.items()
+}
 TARGET = EngineInfo(
     *("target", "openvino", "engines/cpu/target.onnx", "fp16", "fp32", 2, 2, 4, 16, 80, 512),
     min_rows=2,
     shares_cache=False,
-    cost_ms={1: 7.0, 2: 8.0, 3: 10.0},
 )
 DRAFT = replace(
     TARGET,
@@ -34,26 +37,28 @@ DRAFT = replace(
     graph="engines/cpu/draft.onnx",
     precision="int8",
     min_rows=1,
-    cost_ms={1: 2.0, 2: 2.0},
 )
 MANIFEST = Manifest(
-    schema=1,
+    schema=2,
     name="tiny [bold]model[/bold]",
     compiler_version="0.1.0",
     model=ModelInfo(512, 64, 2, 2, 16, 1, (2, 7)),
     engines={"draft": DRAFT, "target": TARGET},
-    defaults=Defaults("model", 1),
     requires=Requirements(host.describe().architecture, (), {"tokenizers": "0.1"}),
     provenance={
         "target": {"source": "somewhere", "sha256": "ab" * 32, "license": "MIT \x1b[31m"},
         "recipe": {"name": "tiny"},
     },
+    files={path: entry for path, entry in ENTRIES.items() if not path.startswith("reports/")},
+)
+MEASUREMENTS = Measurements(
+    schema=2,
+    manifest=MANIFEST.identity,
+    cost_ms={"draft": {1: 2.0, 2: 2.5}, "target": {1: 7.0, 2: 8.0, 3: 10.0}},
     acceptance=(0.75, 0.5),
     lossless=True,
-    files={
-        path: FileEntry(sha256(content).hexdigest(), len(content), "engine")
-        for path, content in CONTENTS.items()
-    },
+    defaults=Defaults("model", 1),
+    files={path: entry for path, entry in ENTRIES.items() if path.startswith("reports/")},
 )
 
 Inspect = Callable[..., tuple[int, str, str]]
@@ -69,8 +74,10 @@ def root(tmp_path: Path) -> Path:
     return folder
 
 
-def write(root: Path, manifest: Manifest) -> None:
+def write(root: Path, manifest: Manifest, measurements: Measurements = MEASUREMENTS) -> None:
     (root / "manifest.json").write_bytes(manifest.to_bytes())
+    measurements = replace(measurements, manifest=manifest.identity)
+    (root / "measurements.json").write_bytes(measurements.to_bytes())
 
 
 @pytest.fixture
@@ -104,15 +111,30 @@ def test_a_whole_artifact(inspect: Inspect) -> None:
     assert ["target", "7.0", "8.0", "10.0"] in words
     assert ["acceptance", "0.75", "0.50"] in words
     assert ["target", "sha256", "ab" * 32] in words
-    assert ["run.pyz", "engine", "0", "B", "ok"] in words
+    assert ["run.pyz", "run.pyz", "0", "B", "ok"] in words
+    assert ["reports/build.json", "reports", "2", "B", "ok"] in words
+
+
+def test_what_is_measured_is_told_from_what_it_is(inspect: Inspect) -> None:
+    output = inspect()[1]
+    start = output.index("\nmeasured    on the host of the build; no part of the identity")
+    for fact in ("lossless", "speed", "acceptance", "ms by rows"):
+        assert output.index(f"\n{fact}") > start
+    for fact in ("identity", "model", "engine", "target sha256"):
+        assert output.index(f"\n{fact}") < start
+    document = json.loads(inspect("--json")[1])
+    assert document["measured"].keys() == {
+        *("lossless", "defaults", "acceptance", "cost_ms"),
+        *("plain_tokens_per_second", "predicted_speedup"),
+    }
 
 
 def test_speed(inspect: Inspect) -> None:
-    # A plain step is one of 2 rows, 8 ms; a round drafts 2 ms, verifies 8 ms, and yields 1.75.
+    # A round drafts in a step of 2 rows, 2.5 ms, verifies in 8 ms, and yields 1.75 tokens.
     _, output, _ = inspect("--json")
-    document = json.loads(output)
-    assert document["plain_tokens_per_second"] == pytest.approx(125.0)
-    assert document["predicted_speedup"] == pytest.approx(1.75 * 8 / (2 + 8))
+    measured = json.loads(output)["measured"]
+    assert measured["plain_tokens_per_second"] == pytest.approx(1000 / 7)
+    assert measured["predicted_speedup"] == pytest.approx(1.75 * 7 / (2.5 + 8))
 
 
 def test_the_order_is_target_first(inspect: Inspect) -> None:
@@ -125,16 +147,16 @@ def test_json_is_complete(inspect: Inspect, root: Path) -> None:
     document = json.loads(output)
     assert code == 0
     assert document["identity"] == sha256((root / "manifest.json").read_bytes()).hexdigest()
-    assert document["bytes"] == 301
+    assert document["bytes"] == 303
     assert document["provenance"]["recipe"] == {"name": "tiny"}
-    assert document["engines"]["target"]["cost_ms"] == {"1": 7.0, "2": 8.0, "3": 10.0}
+    assert document["measured"]["cost_ms"]["target"] == {"1": 7.0, "2": 8.0, "3": 10.0}
     assert document["error"] is None
     architecture, tokenizers = document["requires"]
     assert architecture["need"] == architecture["have"]
     assert tokenizers["what"] == "tokenizers"
     assert tokenizers["met"] is True
     assert document["files"]["run.pyz"] == {
-        "role": "engine",
+        "role": "run.pyz",
         "size": 0,
         "sha256": sha256().hexdigest(),
         "state": "ok",
@@ -153,7 +175,7 @@ def test_a_damaged_artifact_is_shown_and_refused(inspect: Inspect, root: Path) -
     (root / "engines/cpu/draft.onnx").write_bytes(b"D")
     code, output, error = inspect()
     assert code == 3
-    assert ["engines/cpu/draft.onnx", "engine", "1", "B", "changed"] in [
+    assert ["engines/cpu/draft.onnx", "engines", "1", "B", "changed"] in [
         line.split() for line in output.splitlines()
     ]
     assert error.startswith("error: ")
@@ -173,7 +195,8 @@ def test_states_of_files(inspect: Inspect, root: Path) -> None:
         "engines/cpu/target.onnx": "ok",
         "engines/cpu/draft.onnx": "6 bytes",
         "run.pyz": "missing",
-        "added\x1b[31m": "added",
+        "reports/build.json": "ok",
+        "added\x1b[31m": "unlisted",
     }
 
 
@@ -197,21 +220,40 @@ def test_an_incompatible_artifact_is_shown_and_refused(inspect: Inspect, root: P
 
 
 def test_an_artifact_without_draft(inspect: Inspect, root: Path) -> None:
-    engines = {"target": TARGET}
-    write(root, replace(MANIFEST, engines=engines, defaults=Defaults("ngram", 4), acceptance=()))
+    manifest = replace(MANIFEST, engines={"target": TARGET})
+    costs = {"target": MEASUREMENTS.cost_ms["target"]}
+    measurements = replace(
+        MEASUREMENTS, cost_ms=costs, defaults=Defaults("ngram", 4), acceptance=()
+    )
+    write(root, manifest, measurements)
     code, output, _ = inspect()
     assert code == 0
     assert "ngram draft of 4" in output
     assert "predicted" not in output
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "run.pyz"])
+@pytest.mark.parametrize("name", ["manifest.json", "measurements.json", "run.pyz"])
 def test_a_link_is_refused(inspect: Inspect, root: Path, name: str) -> None:
     (root / name).unlink()
     (root / name).symlink_to("/dev/null")
     code, output, error = inspect()
     assert (code, output) == (3, "")
     assert f"'{name}' is a symbolic link" in error
+
+
+@pytest.mark.parametrize("damage", [b"", MEASUREMENTS.to_bytes()[:-1], None])
+def test_without_measurements_it_is_shown_and_refused(
+    inspect: Inspect, root: Path, damage: bytes | None
+) -> None:
+    (root / "measurements.json").unlink()
+    if damage is not None:
+        (root / "measurements.json").write_bytes(damage)
+    code, output, error = inspect()
+    assert code == 3
+    assert MANIFEST.identity in output
+    assert "not measured" in output
+    assert "NOT shown by the build" in output
+    assert "measurements.json" in error
 
 
 def test_no_artifact(inspect: Inspect, root: Path) -> None:

@@ -15,14 +15,9 @@ from speccompile.plugins.reference import Verdict
 from speccompile.runtime import host
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Engine, Logits
-from speccompile.runtime.manifest import (
-    Defaults,
-    EngineInfo,
-    FileEntry,
-    Manifest,
-    ModelInfo,
-    Requirements,
-)
+from speccompile.runtime.files import FileEntry
+from speccompile.runtime.manifest import EngineInfo, Manifest, ModelInfo, Requirements
+from speccompile.runtime.measurements import unmeasured
 from tests.unit.runtime.tables import VOCABULARY, TableEngine, make_table, near_table
 
 TARGET = make_table(1)
@@ -45,7 +40,6 @@ def info(role: Literal["target", "draft"]) -> EngineInfo:
         vocab_size=VOCABULARY,
         min_rows=1,
         shares_cache=False,
-        cost_ms={1: 1.0},
     )
 
 
@@ -64,22 +58,20 @@ def artifact(tmp_path: Path) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
     manifest = Manifest(
-        schema=1,
+        schema=2,
         name="tiny",
         compiler_version="0.1.0",
         model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 4, None, ()),
         engines={"target": info("target"), "draft": info("draft")},
-        defaults=Defaults("model", 2),
         requires=Requirements(host.describe().architecture, (), {}),
         provenance={},
-        acceptance=(0.5,),
-        lossless=True,
         files={
             path: FileEntry(sha256(content).hexdigest(), len(content), "engine")
             for path, content in contents.items()
         },
     )
     (root / "manifest.json").write_bytes(manifest.to_bytes())
+    (root / "measurements.json").write_bytes(unmeasured(manifest).to_bytes())
     (tmp_path / "prompts.txt").write_text("w1 w2 w3 w1 w2\nw4 w5\n")
     return root
 

@@ -1,34 +1,45 @@
-"""Models that do not fit together are refused before they cost time."""
+"""Models that do not fit together, or not the recipe, are refused before they cost time."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
-from speccompile.compiler.stages.check import PairError, run
+from speccompile.compiler.decoder import DecoderConfig, LayerKind
+from speccompile.compiler.pairing import PairError
+from speccompile.compiler.stages.check import Checked, run
+from speccompile.runtime.errors import SpeccompileError
+
+CONFIG = DecoderConfig(
+    vocab_size=6,
+    hidden_size=8,
+    intermediate_size=8,
+    heads=1,
+    kv_heads=1,
+    head_dim=8,
+    context_length=512,
+    kinds=(LayerKind(None),),
+    layer_kinds=(0,),
+    tied_embeddings=True,
+    norm_epsilon=1e-5,
+    attention_scale=1.0,
+)
+WEIGHTS = 4 * (6 * 8 + 2 * 8 + 4 * 64 + 3 * 64 + 8)  # bytes of fp32
 
 
-def _loaded(folder: Path, *, vocabulary: list[str], context: int = 512, size: int = 4) -> Path:
-    tokens = {text: identifier for identifier, text in enumerate(vocabulary)}
-    config = {
-        "vocab_size": size,
-        "hidden_size": 8,
-        "intermediate_size": 8,
-        "layers": 1,
-        "heads": 1,
-        "kv_heads": 1,
-        "head_dim": 8,
-        "context_length": context,
-        "rope_theta": 1e4,
-        "rms_norm_eps": 1e-5,
-        "tied_embeddings": True,
-    }
+def _loaded(folder: Path, *, vocabulary: str = "abcd", **parts: Any) -> Path:  # noqa: ANN401
+    tokenizer = Tokenizer(BPE({text: number for number, text in enumerate(vocabulary)}, []))
+    ids = {"bos_token": None, "eos_token": None, "chat_template": None}
     content = {
-        "config": config,
-        "tokenizer": {"tokenizer_json": json.dumps({"model": {"vocab": tokens}})},
-        "provenance": {"source": "somewhere"},
+        "config": asdict(replace(CONFIG, **parts)),
+        "tokenizer": {"tokenizer_json": tokenizer.to_str(), **ids},
+        "provenance": {"source": folder.name},
         "open": {},
     }
     folder.mkdir()
@@ -36,39 +47,46 @@ def _loaded(folder: Path, *, vocabulary: list[str], context: int = 512, size: in
     return folder
 
 
-def _check(tmp_path: Path, target: Path, draft: Path | None = None) -> None:
+def _check(folder: Path, target: Path, draft: Path | None = None, **changes: object) -> Checked:
     inputs = {"load target": target} | ({"load draft": draft} if draft else {})
-    run(tmp_path, inputs, {"context": 256})
+    stored = {"precision": "fp32", "layers": None}
+    settings = {
+        "context": 256,
+        "spare_rows": 8,
+        "memory_gb": None,
+        "roles": {"target": stored, "draft": stored},
+    }
+    run(folder, inputs, settings | changes)
+    return Checked(target, folder)
 
 
-def test_a_pair_with_one_tokenizer_passes(tmp_path: Path) -> None:
-    target = _loaded(tmp_path / "t", vocabulary=["a", "b", "c", "d"])
-    draft = _loaded(tmp_path / "d", vocabulary=["a", "b", "c", "d"])
-    _check(tmp_path, target)
-    _check(tmp_path, target, draft)
+def test_a_pair_is_compiled_without_padding(tmp_path: Path) -> None:
+    target = _loaded(tmp_path / "t")
+    draft = _loaded(tmp_path / "d", vocab_size=9, context_length=100)
+    checked = _check(tmp_path, target, draft)
+    assert checked.loaded.config == CONFIG
+    assert checked.config == replace(CONFIG, vocab_size=4)
+    assert checked.capacity == 256 + 8
+    assert Checked(draft, tmp_path).config.vocab_size == 4
+    assert Checked(draft, tmp_path).capacity == 100 + 8  # it stops proposing there
 
 
 def test_the_first_differing_token_is_named(tmp_path: Path) -> None:
-    target = _loaded(tmp_path / "t", vocabulary=["a", "b", "c", "d"])
-    draft = _loaded(tmp_path / "d", vocabulary=["a", "b", "x", "y"])
-    with pytest.raises(PairError, match="token 2 is 'c' to the target and 'x' to the draft"):
+    target = _loaded(tmp_path / "t")
+    draft = _loaded(tmp_path / "d", vocabulary="abxy")
+    with pytest.raises(PairError, match=r"token 2 is 'c' to the target and 'x' to the draft"):
         _check(tmp_path, target, draft)
 
 
-def test_vocabularies_of_different_size_are_refused(tmp_path: Path) -> None:
-    target = _loaded(tmp_path / "t", vocabulary=["a", "b", "c", "d"])
-    draft = _loaded(tmp_path / "d", vocabulary=["a", "b", "c", "d"], size=5)
-    with pytest.raises(PairError, match="the target has 4 token ids and the draft 5"):
-        _check(tmp_path, target, draft)
+def test_a_context_beyond_the_target_is_refused(tmp_path: Path) -> None:
+    target = _loaded(tmp_path / "t", context_length=128)
+    with pytest.raises(PairError, match=r"is 256, but the target \(t\) was trained for 128"):
+        _check(tmp_path, target)
 
 
-@pytest.mark.parametrize("role", ["target", "draft"])
-def test_a_context_beyond_a_model_is_refused(tmp_path: Path, role: str) -> None:
-    contexts = {"target": 512, "draft": 512, role: 128}
-    vocabulary = ["a", "b", "c", "d"]
-    target, draft = (
-        _loaded(tmp_path / name, vocabulary=vocabulary, context=contexts[name])
-        for name in ("target", "draft")
-    )
-    with pytest.raises(PairError, match=f"the {role} .* was trained for 128"):
-        _check(tmp_path, target, draft)
+def test_a_budget_is_kept(tmp_path: Path) -> None:
+    target, cache = _loaded(tmp_path / "t"), 2 * 264 * 8 * 4
+    needed = 2 * (WEIGHTS - 2 * 8 * 4) + cache  # the draft works in the target's cache
+    _check(tmp_path, target, memory_gb=needed / 1e9)
+    with pytest.raises(SpeccompileError, match=r"engine\.memory_gb is .*, but the artifact takes"):
+        _check(tmp_path, target, memory_gb=(needed - 1) / 1e9)

@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
-import torch
-from numpy.typing import NDArray
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
-from speccompile.compiler.contract import rope_tables
-from speccompile.compiler.decoder import DecoderConfig
+from speccompile.compiler.contract import build_contract
+from speccompile.compiler.quantize import write_weights
 from speccompile.compiler.reference import ContractEngine
+from speccompile.compiler.weights import Weights
 from speccompile.runtime.errors import EngineError, RequestError
+from tests.contract_run import relative_error
+from tests.families import tiny
 
 if TYPE_CHECKING:
-    from tests.conftest import Contract, Tiny
+    from tests.conftest import Contract
+    from tests.families import Tiny
 
 TOLERANCE = 1e-5  # relative; measured: 2e-6 in every precision
 
@@ -40,7 +41,7 @@ def test_logits_equal_transformers(
     logits = engine.step(tokens[context : context + rows])
     expected = contract.tiny.logits(tokens[: context + rows])[context:]
     assert logits.shape == expected.shape
-    assert _relative_error(logits, expected) <= TOLERANCE
+    assert relative_error(logits, expected) <= TOLERANCE
     assert engine.length == context + rows
 
 
@@ -52,9 +53,9 @@ def test_stored_weights_are_computed_with_in_fp32(
     engine = ContractEngine(contract.path, threads=1)
     logits = np.concatenate([engine.step(tokens[:7]), engine.step(tokens[7:])])
     expected = contract.dense().logits(tokens)
-    assert _relative_error(logits, expected) <= TOLERANCE
+    assert relative_error(logits, expected) <= TOLERANCE
     # The rounding is there: the check above is not one of fp32 against itself.
-    assert _relative_error(logits, contract.tiny.logits(tokens)) > 10 * TOLERANCE
+    assert relative_error(logits, contract.tiny.logits(tokens)) > 10 * TOLERANCE
 
 
 def test_rows_of_a_tree_equal_each_path_alone(
@@ -74,7 +75,7 @@ def test_rows_of_a_tree_equal_each_path_alone(
     logits = engine.step_rows(tokens[50 : 50 + len(parents)], positions, mask)
     for row, path in enumerate(paths):
         alone = contract.tiny.logits([*tokens[:context], *(tokens[50 + other] for other in path)])
-        assert _relative_error(logits[row], alone[-1]) <= TOLERANCE
+        assert relative_error(logits[row], alone[-1]) <= TOLERANCE
 
 
 def test_rolled_back_rows_leave_no_trace(
@@ -87,6 +88,22 @@ def test_rolled_back_rows_leave_no_trace(
     engine.step(tokens[60:80])
     engine.rollback(7)
     np.testing.assert_array_equal(engine.step(tokens[7:9]), expected)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt2", "olmo2"])
+def test_the_engine_runs_other_families(name: str, tokens: list[int], tmp_path: Path) -> None:
+    """Gemma's windows have a mask of their own, which follows positions and outlives a rollback."""
+    model = tiny(name)
+    write_weights(model.config, model.read, "fp32", tmp_path)
+    path = tmp_path / "model.onnx"
+    ir.save(build_contract(model.config, Weights(tmp_path), len(tokens)), path)
+    inputs = {value.name for value in onnx.load(path, load_external_data=False).graph.input}
+    assert ("sliding_mask" in inputs) == (name == "gemma3")
+    engine = ContractEngine(path, threads=1)
+    engine.step(tokens[:50])
+    engine.rollback(40)
+    logits = np.concatenate([engine.step(tokens[40:41]), engine.step(tokens[41:60])])
+    assert relative_error(logits, model.logits(tokens[:60])[40:]) <= TOLERANCE
 
 
 def test_a_full_cache_refuses_rows_and_stays_usable(
@@ -137,14 +154,14 @@ def test_interface(contract_of: Callable[[str], Contract]) -> None:
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_weights_stay_in_their_file_and_tied_ones_are_one(
-    tiny: Tiny, contract_of: Callable[[str], Contract], precision: str
+    llama: Tiny, contract_of: Callable[[str], Contract], precision: str
 ) -> None:
     contract = contract_of(precision)
     proto = onnx.load(contract.path, load_external_data=False)
     external = [tensor for tensor in proto.graph.initializer if tensor.external_data]
     assert {tensor.name for tensor in external} == set(contract.weights)
     wide = [tensor for tensor in external if list(tensor.dims) == [512, 64]]
-    assert len(wide) == (1 if tiny.config.tied_embeddings else 2)
+    assert len(wide) == (1 if llama.config.tied_embeddings else 2)
     assert contract.path.stat().st_size < 32_000  # the weights have 160,000 values or more
 
 
@@ -157,23 +174,6 @@ def test_a_moved_folder_still_runs(
     logits = ContractEngine(Path(moved) / "model.onnx", threads=1).step(tokens[:3])
     expected = ContractEngine(contract.path, threads=1).step(tokens[:3])
     np.testing.assert_array_equal(logits, expected)
-
-
-def test_rope_tables_are_those_of_transformers() -> None:
-    positions, theta, head_dim = 2048, 100_000.0, 64  # SmolLM2: a last bit of the angle matters
-    config = DecoderConfig(8, 128, 8, 1, 2, 2, head_dim, positions, theta, 1e-5, True)
-    parameters = {"rope_type": "default", "rope_theta": theta}
-    rotary = LlamaRotaryEmbedding(
-        LlamaConfig(head_dim=head_dim, rope_parameters=parameters, max_position_embeddings=2048)
-    )
-    expected = rotary(torch.zeros(1), torch.arange(positions)[None])
-    for ours, theirs in zip(rope_tables(config, positions), expected, strict=True):
-        assert ours.dtype == np.float32
-        np.testing.assert_allclose(ours, theirs[0, :, : head_dim // 2].numpy(), rtol=0, atol=1e-7)
-
-
-def _relative_error(logits: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    return float(np.abs(logits - expected).max() / np.abs(expected).max())
 
 
 def _signature(value: onnx.ValueInfoProto) -> str:

@@ -49,6 +49,16 @@ def test_counts_rewrites_and_removes_what_they_leave(model: ir.Model) -> None:
     assert [node.op_type for node in model.graph] == ["Exp", "Add", "Exp"]
 
 
+def test_the_graph_after_each_pass_can_be_seen(model: ir.Model) -> None:
+    seen: list[tuple[str, list[str]]] = []
+
+    def after(name: str, graph: ir.Model) -> None:
+        seen.append((name, [node.op_type for node in graph.graph]))
+
+    run_passes(model, [NOTHING, RELU_TO_EXP], after=after)
+    assert seen == [("nothing", ["Relu", "Add", "Relu"]), ("relu_to_exp", ["Exp", "Add", "Exp"])]
+
+
 def test_unused_initializers_go_too(model: ir.Model) -> None:
     def skip_the_sum(model: ir.Model) -> int:
         (add,) = (node for node in model.graph if node.op_type == "Add")

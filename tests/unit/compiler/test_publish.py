@@ -1,15 +1,17 @@
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
+from speccompile.compiler import publish as publish_module
 from speccompile.compiler.publish import hash_tree, lock, publish, recover
 from speccompile.runtime.artifact import list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.manifest import FileEntry
+from speccompile.runtime.files import FileEntry
 
 Tree = dict[str, str]
 
@@ -57,6 +59,18 @@ def place(tmp_path: Path) -> Path:
     return tmp_path / "artifacts" / "tiny"
 
 
+@pytest.fixture(params=[True, False], ids=["swapping", "not swapping"])
+def swapping(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether two folders can change names in one step, as some file systems cannot."""
+    if not request.param:
+        monkeypatch.setattr(publish_module, "_swap", never)
+    return bool(request.param)
+
+
+def never(one: Path, other: Path) -> bool:
+    return False
+
+
 def stage(place: Path, tree: Tree = NEW) -> Path:
     return write(place.parent / ".staging", tree)
 
@@ -78,10 +92,10 @@ def test_publish(place: Path, before: str) -> None:
 
 
 def test_everything_is_on_the_disk_before_anything_moves(
-    place: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, swapping: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
-    sync, rename = os.fsync, os.rename
+    sync, rename, swap = os.fsync, os.rename, publish_module._swap  # pyright: ignore[reportPrivateUsage]
 
     def fsync(descriptor: int) -> None:
         events.append(str(Path(f"/proc/self/fd/{descriptor}").readlink()))
@@ -91,19 +105,27 @@ def test_everything_is_on_the_disk_before_anything_moves(
         events.append("rename")
         rename(source, target)
 
+    def swapped(one: Path, other: Path) -> bool:
+        done = swap(one, other)
+        events.extend(["swap"] * done)
+        return done
+
     write(place, OLD)
     staging = stage(place)
     whole = [staging, *staging.rglob("*")]
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "rename", moved)
+    monkeypatch.setattr(publish_module, "_swap", swapped)
     publish(staging, place)
-    first = events.index("rename")
+    first = events.index("swap" if swapping else "rename")
     assert set(events[:first]) == {str(path) for path in whole}
-    assert events[first:] == ["rename", str(place.parent), "rename", str(place.parent)]
+    parent = str(place.parent)
+    steps = ["swap", parent, "rename"] if swapping else ["rename", parent, "rename", parent]
+    assert events[first:] == steps
 
 
 @pytest.mark.parametrize("before", ["absent", "old"])
-def test_killed_at_each_step(place: Path, before: str) -> None:
+def test_killed_at_each_step(place: Path, before: str, swapping: bool) -> None:
     seen: list[Tree] = []
     for step in range(1, 100):
         if before == "old":
@@ -115,11 +137,14 @@ def test_killed_at_each_step(place: Path, before: str) -> None:
                 publish(staging, place)
             except Killed:
                 assert was_killed()
+        if swapping and before == "old":
+            assert read(place) in (OLD, NEW)  # with nobody there to recover it
         old = place.with_name(".tiny.old")
         assert not (old / "manifest.json").exists() or read(old) == OLD
         recover(place)
         seen.append(read(place) if place.exists() else {})
         assert set(siblings(place)) <= {"tiny", ".staging"}
+        shutil.rmtree(staging, ignore_errors=True)
         publish(stage(place), place)  # A rerun succeeds.
         assert read(place) == NEW
         for path in sorted(place.rglob("*"), reverse=True):
@@ -179,7 +204,8 @@ def test_a_full_disk_leaves_the_old_artifact(place: Path, before: str) -> None:
     assert steps >= 6
 
 
-def test_the_old_artifact_is_put_back_at_once(place: Path, tmp_path: Path) -> None:
+def test_the_old_artifact_is_put_back_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_module, "_swap", never)
     write(place, OLD)
     staging = stage(place)
     rename = os.rename
@@ -259,6 +285,14 @@ def test_hash_tree(tmp_path: Path) -> None:
     }
     with pytest.raises(SpeccompileError, match=r"'run\.pyz' has no role"):
         hash_tree(root, {"engines": "engine", "only": "other"})
+
+
+def test_hash_tree_leaves_out_the_records_and_what_is_listed(tmp_path: Path) -> None:
+    root = write(tmp_path, {**NEW, "measurements.json": "", "reports/a": "x"})
+    files = hash_tree(root, {"reports": "report"}, listed=["engines/target.bin", "only/new"])
+    assert files == {"reports/a": FileEntry(sha256(b"x").hexdigest(), 1, "report")}
+    with pytest.raises(SpeccompileError, match="'only/new' has no role"):
+        hash_tree(root, {"reports": "report"}, listed=["engines/target.bin"])
 
 
 def test_hash_tree_refuses_what_could_not_be_opened(tmp_path: Path) -> None:

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -34,29 +31,6 @@ def mistakes(text: str) -> list[str]:
     lines = str(caught.value).splitlines()
     assert all(line.startswith("x.toml: ") for line in lines)
     return [line.removeprefix("x.toml: ") for line in lines]
-
-
-@pytest.mark.parametrize("name", list(catalogue()))
-def test_catalogue_recipe_is_whole_and_named_after_its_file(name: str) -> None:
-    recipe = load_recipe(name)
-    assert recipe.name == name
-    assert recipe.description
-    assert recipe.license
-    assert recipe.origin == catalogue()[name]
-
-
-def test_catalogue_is_found_as_package_data_of_a_wheel(folder: Path) -> None:
-    packaged = folder / "speccompile" / "recipes"
-    packaged.mkdir(parents=True)
-    (packaged / "b.toml").touch()
-    (packaged / "a.toml").touch()
-    (packaged / "notes.md").touch()
-    program = "from speccompile.compiler.recipe import catalogue; print(*catalogue().items())"
-    output = subprocess.check_output(
-        [sys.executable, "-c", program], env=os.environ | {"PYTHONPATH": str(folder)}, text=True
-    )
-    expected = {"a": packaged / "a.toml", "b": packaged / "b.toml"}
-    assert output.strip() == " ".join(map(str, expected.items()))
 
 
 @pytest.mark.parametrize(
@@ -100,27 +74,34 @@ def test_recipe_is_frozen_and_hashable() -> None:
 
 def test_paths_are_relative_to_the_recipe(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "models" / "tiny").mkdir(parents=True)
-    (folder / "prompts.txt").touch()
-    Path("x.toml").write_text(
-        'name = "x"\ntarget.source = "models/tiny"\ndraft.source = "../draft.gguf"\n'
-        'validate.prompts = "prompts.txt"',
+    (folder / "draft.gguf").touch()
+    (folder / "recipes").mkdir()
+    for name in ("prompts", "calibration", "evaluation"):
+        (folder / "recipes" / f"{name}.txt").touch()
+    (folder / "recipes" / "x.toml").write_text(
+        'name = "x"\ntarget.source = "../models/tiny"\ndraft.source = "../draft.gguf"\n'
+        'calibrate.text = "calibration.txt"\n'
+        'validate = {prompts = "prompts.txt", text = "evaluation.txt"}\n',
         encoding="utf-8",
     )
     (folder / "elsewhere").mkdir()
     monkeypatch.chdir(folder / "elsewhere")
-    recipe = load_recipe("../x.toml")
+    recipe = load_recipe("../recipes/x.toml")
     assert Path(recipe.target.source).samefile(folder / "models" / "tiny")
     assert recipe.draft is not None
-    assert Path(recipe.draft.source).resolve() == folder.resolve().parent / "draft.gguf"
-    assert recipe.validation.prompts is not None
-    assert recipe.validation.prompts.samefile(folder / "prompts.txt")
+    assert Path(recipe.draft.source).samefile(folder / "draft.gguf")
+    files = (recipe.validation.prompts, recipe.calibrate.text, recipe.validation.text)
+    for file, name in zip(files, ("prompts", "calibration", "evaluation"), strict=True):
+        assert file is not None
+        assert file.samefile(folder / "recipes" / f"{name}.txt")
     assert recipe.origin is not None
     assert recipe.origin.is_absolute()
-    assert recipe.origin.samefile(folder / "x.toml")
+    assert recipe.origin.samefile(folder / "recipes" / "x.toml")
 
 
 @pytest.mark.parametrize(
-    "source", ["org/model", "gpt2", "hf:a/b.gguf", "~/a.gguf", "pypi:a==1!b/c.gguf"]
+    "source",
+    ["org/model", "org/model@main", "hf:a/b.gguf", "hf:a/b@v1", "~", "pypi:a==1!b/c.gguf"],
 )
 def test_source_that_is_not_relative_stays_as_written(source: str) -> None:
     target = load(f'name = "x"\n[target]\nsource = "{source}"\nsha256 = "{DIGEST.upper()}"').target
@@ -142,22 +123,27 @@ def test_canonical_writes_defaults_and_not_the_order_or_notation_of_the_file() -
     ).canonical()
     assert plain == spelled
     assert plain == (
-        '{"context":{"length":2048},"description":"","draft":null,'
-        '"engine":{"cpu":["openvino","onnxruntime"],"threads":0},"license":"","name":"x",'
-        '"target":{"precision":"fp16","sha256":null,"source":"org/model"},'
-        '"validate":{"min_acceptance":0.0,"prompts":null,"tokens":64}}'
+        '{"artifact":{"keep_onnx":false},"calibrate":{"text":null,"tokens":2048},'
+        '"context":{"length":2048},"description":"","draft":null,'
+        '"engine":{"cpu":["openvino","onnxruntime"],"memory_gb":null,"threads":0},'
+        '"figures":[],"name":"x","purpose":"",'
+        '"target":{"activations":"dynamic","layers":null,"license":"","outlier_threshold":0.0,'
+        '"precision":"fp16","sha256":null,"smoothing":0.0,"source":"org/model"},'
+        '"validate":{"evaluate_tokens":2048,"max_perplexity_increase":null,'
+        '"min_acceptance":0.0,"prompts":null,"text":null,"tokens":64}}'
     )
 
 
 def test_canonical_does_not_tell_where_the_recipe_lies(folder: Path) -> None:
     text = (
         'name = "x"\ntarget.source = "./model.gguf"\ndraft.source = "../draft.gguf"\n'
-        'validate.prompts = "prompts.txt"'
+        'validate.prompts = "prompts.txt"\ncalibrate.text = "prompts.txt"'
     )
     recipes: list[Recipe] = []
     for place in (folder / "one", folder / "two" / "deep"):
         place.mkdir(parents=True)
-        (place / "prompts.txt").touch()
+        for file in ("prompts.txt", "model.gguf", "../draft.gguf"):
+            (place / file).touch()
         (place / "x.toml").write_text(text, encoding="utf-8")
         recipes.append(load_recipe(str(place / "x.toml")))
     one, two = recipes
@@ -167,11 +153,20 @@ def test_canonical_does_not_tell_where_the_recipe_lies(folder: Path) -> None:
     assert tables["target"]["source"] == "model.gguf"
     assert tables["draft"]["source"] == "../draft.gguf"
     assert tables["validate"]["prompts"] == "prompts.txt"
+    assert tables["calibrate"]["text"] == "prompts.txt"
 
 
 def test_canonical_tells_recipes_apart() -> None:
-    texts = [MINIMAL, MINIMAL + "[draft]", MINIMAL + "engine.threads = 1"]
-    assert len({load(text).canonical() for text in texts}) == 3
+    mixed = MINIMAL + 'target.precision = "mixed"\n[target.layers]\n'
+    texts = [
+        MINIMAL,
+        MINIMAL + "[draft]",
+        MINIMAL + "engine.threads = 1",
+        mixed + '"*" = "int8"\nlm_head = "fp16"',
+        mixed + 'lm_head = "fp16"\n"*" = "int8"',  # which makes everything int8
+    ]
+    assert len({load(text).canonical() for text in texts}) == len(texts)
+    assert len({hash(load(text)) for text in texts}) == len(texts)
 
 
 MISTAKES = {
@@ -179,18 +174,23 @@ MISTAKES = {
     "targt = 1": "targt is unknown; did you mean target?",
     "Draft = 1": "Draft is unknown; did you mean draft?",
     "validation.tokens = 1": "validation is unknown; did you mean validate?",
-    "zzz = 1": "zzz is unknown; a recipe takes name, description, license, target, draft, "
-    "engine, context, validate",
+    "zzz = 1": "zzz is unknown; a recipe takes name, description, purpose, target, draft, "
+    "engine, context, calibrate, validate, artifact, figures",
+    "license = 'MIT'": "license is unknown; did you mean target.license or draft.license?",
+    "context.threads = 1": "context.threads is unknown; did you mean engine.threads?",
+    "calibrate.token = 1": "calibrate.token is unknown; did you mean tokens?",
+    "artifact.keep_onxx = true": "artifact.keep_onxx is unknown; did you mean keep_onnx?",
     "target.precison = 'fp16'": "target.precison is unknown; did you mean precision?",
     "draft.lenght = 1": "draft.lenght is unknown; did you mean length?",
     "engine.thread = 1": "engine.thread is unknown; did you mean threads?",
-    "engine.zzz = 1": "engine.zzz is unknown; engine takes cpu, threads",
+    "engine.zzz = 1": "engine.zzz is unknown; engine takes cpu, threads, memory_gb",
     "context.size = 1": "context.size is unknown; context takes length",
     "validate.promts = 1": "validate.promts is unknown; did you mean prompts?",
     # choices
     "target.precision = 'fp61'": 'target.precision is "fp61"; did you mean fp16?',
-    "target.precision = 'int8'": 'target.precision is "int8"; it should be "fp32" or "fp16"',
-    "target.precision = []": 'target.precision is []; it should be "fp32" or "fp16"',
+    "target.precision = []": 'target.precision is []; it should be "fp32", "fp16", "bf16", "int8" '
+    'or "mixed"',
+    "target.activations = 'statc'": 'target.activations is "statc"; did you mean static?',
     "draft.precision = 'INT-8'": 'draft.precision is "INT-8"; did you mean int8?',
     "draft.length = 'atuo'": 'draft.length is "atuo"; did you mean auto?',
     "draft.length = 0": 'draft.length is 0; it should be 1 to 8, or "auto"',
@@ -213,6 +213,11 @@ MISTAKES = {
     "engine.cpu = 'openvino'": 'engine.cpu is "openvino"; it should be a list',
     "draft = 'target'": 'draft is "target"; it should be a table',
     "validate.prompts = 3": "validate.prompts is 3; it should be a path in quotes",
+    "calibrate.text = 3": "calibrate.text is 3; it should be a path in quotes",
+    "artifact.keep_onnx = 1": "artifact.keep_onnx is 1; it should be a valid boolean",
+    "engine.memory_gb = true": "engine.memory_gb is true; it should be a valid number",
+    "target.smoothing = '0.5'": 'target.smoothing is "0.5"; it should be a valid number',
+    'purpose = "a\\nb"': "purpose has several lines; write one",
     # ranges
     "engine.threads = -1": "engine.threads is -1; it should be greater than or equal to 0",
     "context.length = 32": "context.length is 32; it should be greater than or equal to 64",
@@ -224,12 +229,28 @@ MISTAKES = {
     "validate.min_acceptance = 1.1": "validate.min_acceptance is 1.1; it should be less than or "
     "equal to 1",
     "validate.min_acceptance = nan": "validate.min_acceptance is NaN; it should be a finite number",
+    "validate.max_perplexity_increase = -0.1": "validate.max_perplexity_increase is -0.1; it "
+    "should be greater than or equal to 0",
+    "validate.evaluate_tokens = 255": "validate.evaluate_tokens is 255; it should be greater than "
+    "or equal to 256",
+    "calibrate.tokens = 65537": "calibrate.tokens is 65537; it should be less than or equal to "
+    "65536",
+    "engine.memory_gb = 0": "engine.memory_gb is 0; it should be greater than 0",
+    "draft.outlier_threshold = -1.0": "draft.outlier_threshold is -1.0; it should be greater "
+    "than or equal to 0",
+    "draft.smoothing = 1.5": "draft.smoothing is 1.5; it should be less than or equal to 1",
     "target.sha256 = 'a'": "target.sha256 is \"a\"; it should match pattern '^[0-9a-fA-F]{64}$'",
     # keys that contradict each other
     f"draft.sha256 = '{DIGEST}'": 'draft.sha256 pins nothing when the source is "target"; '
     "set target.sha256",
     "draft.source = 'pypi:a==1!b'": "draft.sha256 is missing; a pypi: source must be pinned by "
     "its file's SHA-256",
+    "target.outlier_threshold = 6.0": "target.outlier_threshold works on INT8 layers, but "
+    'precision is "fp16"; leave it out, or choose "int8" or "mixed"',
+    "draft = {precision = 'bf16', smoothing = 0.5}": "draft.smoothing works on INT8 layers, but "
+    'precision is "bf16"; leave it out, or choose "int8" or "mixed"',
+    "target.activations = 'static'": "target.activations works on INT8 layers, but precision is "
+    '"fp16"; leave it out, or choose "int8" or "mixed"',
     "context.length = 64\nvalidate.tokens = 65": "validate generates 65 tokens, but context.length "
     "is 64; lower validate.tokens or raise context.length",
 }
@@ -238,6 +259,98 @@ MISTAKES = {
 @pytest.mark.parametrize("addition", MISTAKES)
 def test_mistake_is_named_with_its_way_out(addition: str) -> None:
     assert mistakes(MINIMAL + addition) == [MISTAKES[addition]]
+
+
+MIXED = "[draft]\nprecision = 'mixed'\n"
+ALL = MIXED + "[draft.layers]\n'*' = 'int8'\n"
+LAYERS = {
+    "[draft.layers]\n'*' = 'int8'": 'draft.layers needs precision = "mixed", but it is "int8"; '
+    "remove one of them",
+    MIXED: 'draft.layers is missing; precision = "mixed" takes it from this table',
+    MIXED + "layers = 'int8'": 'draft.layers is "int8"; it should be a table',
+    MIXED + "[draft.layers]\nlm_head = 'int8'": 'draft.layers has no pattern "*"; begin with it, '
+    "for what no other pattern matches",
+    MIXED + "[draft.layers]\n'*' = 'mixed'": 'draft.layers."*" is "mixed"; it should be "fp32", '
+    '"fp16", "bf16" or "int8"',
+    MIXED
+    + "smoothing = 0.5\n[draft.layers]\n'*' = 'fp16'": "draft.smoothing works on INT8 layers, "
+    "but no pattern in layers is int8; leave it out",
+    ALL + "'a.*' = 'int-8'": 'draft.layers."a.*" is "int-8"; did you mean int8?',
+    ALL + "model.norm = 'fp16'": "draft.layers.model is a table; put a pattern with dots in quotes",
+    ALL + "'lm_head.weight' = 'fp16'": 'draft.layers."lm_head.weight" ends in .weight, which '
+    "patterns leave out",
+}
+
+
+@pytest.mark.parametrize("addition", LAYERS)
+def test_layers_belong_to_mixed_precision_and_cover_everything(addition: str) -> None:
+    assert mistakes(MINIMAL + addition) == [LAYERS[addition]]
+
+
+def test_all_mistakes_of_a_table_of_layers_are_reported_at_once() -> None:
+    table = "'a.weight' = 'fp16'\nmodel.norm = 'fp16'\nlm_head = 'int4'\n"
+    assert [line.split()[0] for line in mistakes(MINIMAL + ALL + table)] == [
+        'draft.layers."a.weight"',
+        "draft.layers.model",
+        "draft.layers.lm_head",
+    ]
+
+
+def test_layers_keep_the_order_of_the_file() -> None:
+    recipe = load(
+        MINIMAL + "[draft]\nprecision = 'mixed'\noutlier_threshold = 6\nactivations = 'static'\n"
+        "[draft.layers]\n'*' = 'int8'\nlm_head = 'bf16'\n'*.mlp.down_proj' = 'fp32'\n"
+    )
+    assert recipe.draft is not None
+    assert recipe.draft.layers == (("*", "int8"), ("lm_head", "bf16"), ("*.mlp.down_proj", "fp32"))
+    assert recipe.draft.outlier_threshold == 6.0
+    assert recipe.draft.activations == "static"
+
+
+FIGURE = "[[figures]]\nname = 'speed-up'\nvalue = 2\nunit = 'x'\nkind = "
+FIGURES = {
+    FIGURE
+    + "'measured'": "figures[0].command is missing; a measured figure needs the command that "
+    "measured it",
+    FIGURE + "'guessed'": 'figures[0].kind is "guessed"; it should be "measured" or "expected"',
+    FIGURE + "'expected'\nnotes = ''": "figures[0].notes is unknown; did you mean note?",
+    FIGURE + "'expected'\nvalu = ''": "figures[0].valu is unknown; did you mean value?",
+    "[[figures]]\nname = 'a'\nunit = ''\nkind = 'expected'": "figures[0].value is missing; a "
+    "figure needs name, value, unit and kind",
+    "[figures]\na = 1": 'figures is {"a": 1}; it should be a list',
+}
+
+
+@pytest.mark.parametrize("addition", FIGURES)
+def test_figure_is_whole_and_a_measured_one_says_how(addition: str) -> None:
+    assert mistakes(MINIMAL + addition) == [FIGURES[addition]]
+
+
+@pytest.mark.parametrize(
+    ("source", "complaint"),
+    [
+        (
+            "./smol.gguf",
+            "names {folder}/smol.gguf, which is no file or folder; did you mean smoll.gguf?",
+        ),
+        (
+            "smol.gguf",
+            "names {folder}/smol.gguf, which is no file or folder; did you mean smoll.gguf?",
+        ),
+        ("gpt2", "names {folder}/gpt2, which is no file or folder; a hub id has the form ORG/NAME"),
+        (
+            "../none/x",
+            "names {folder}/../none/x, which is no file or folder; a hub id has the form ORG/NAME",
+        ),
+        ("/none/x", "names /none/x, which is no file or folder; a hub id has the form ORG/NAME"),
+        ("hf:gpt2", "is hf:gpt2; it should be hf:ORG/NAME or hf:ORG/NAME@REVISION"),
+        ("pypi:a!b", "is pypi:a!b; it should be pypi:NAME==VERSION!path/in/wheel.gguf"),
+    ],
+)
+def test_unknown_model_is_named_with_the_nearest(source: str, complaint: str, folder: Path) -> None:
+    (folder / "smoll.gguf").touch()
+    (line,) = mistakes(f'name = "x"\ntarget.source = "{source}"')
+    assert line == f"target.source {complaint.format(folder=folder)}"
 
 
 @pytest.mark.parametrize("name", ["", "A", "-a", "a b", "../a", "a/b"])
@@ -275,6 +388,20 @@ def test_all_mistakes_are_reported_at_once() -> None:
         "target.precison is unknown; did you mean precision?",
         "draft.sha256 is \"a\"; it should match pattern '^[0-9a-fA-F]{64}$'",
         *(MISTAKES[addition] for addition in additions[1:]),
+    ]
+
+
+def test_a_key_two_values_and_a_model_are_reported_at_once(folder: Path) -> None:
+    lines = mistakes(
+        'name = "x"\n[target]\nsource = "./none.gguf"\nprecison = "fp16"\n'
+        '[draft]\nprecision = "int4"\n[context]\nlength = 100\n'
+    )
+    assert lines == [
+        f"target.source names {folder / 'none.gguf'}, which is no file or folder; a hub id has the "
+        "form ORG/NAME",
+        "target.precison is unknown; did you mean precision?",
+        'draft.precision is "int4"; did you mean int8?',
+        "context.length is 100; it should be a multiple of 32",
     ]
 
 

@@ -8,13 +8,23 @@ import pytest
 from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
-from speccompile.compiler.weights import SCALE_SUFFIX, WEIGHTS_FILE, Weights
+from speccompile.compiler.weights import (
+    OUTLIER_VALUES_SUFFIX,
+    OUTLIERS_SUFFIX,
+    SCALE_SUFFIX,
+    WEIGHTS_FILE,
+    Weights,
+)
 
 TENSORS: dict[str, NDArray[np.generic]] = {
     "norm": np.array([1.5, -2.5], np.float32),
     "half": np.array([[0.1, 2.0, -3.0], [4.0, 5.0, 60_000.0]], np.float16),
     "int8": np.array([[-127, 0, 3], [1, 127, -5]], np.int8),
     "int8" + SCALE_SUFFIX: np.array([0.5, 2.0], np.float32),
+    "split": np.array([[-127, 0, 3], [1, 0, -5]], np.int8),
+    "split" + SCALE_SUFFIX: np.array([0.5, 2.0], np.float32),
+    "split" + OUTLIERS_SUFFIX: np.array([1], np.int64),
+    "split" + OUTLIER_VALUES_SUFFIX: np.array([[7.5], [-8.0]], np.float16),
 }
 
 
@@ -26,7 +36,7 @@ def weights(tmp_path: Path) -> Weights:
 
 def test_is_a_mapping_of_the_tensors_alone(weights: Weights) -> None:
     assert set(weights) == set(TENSORS)
-    assert len(weights) == 4
+    assert len(weights) == len(TENSORS)
     assert "other" not in weights
 
 
@@ -50,6 +60,7 @@ def test_tensors_point_at_their_bytes(weights: Weights, name: str, tmp_path: Pat
         ("norm", TENSORS["norm"]),
         ("half", TENSORS["half"].astype(np.float32)),
         ("int8", np.array([[-63.5, 0, 1.5], [2, 254, -10]], np.float32)),
+        ("split", np.array([[-63.5, 7.5, 1.5], [2, -8, -10]], np.float32)),
     ],
 )
 def test_dense_is_what_is_computed_with(

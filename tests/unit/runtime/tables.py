@@ -55,14 +55,15 @@ class TableEngine:
         """The tokens in the cache."""
         return self._slots[: self.length]
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         start = self._cursor.reserve(len(tokens))
         end = start + len(tokens)
         self._slots[start:end] = tokens
         self._cursor.length = end
         self.steps.append(Step(start, tuple(tokens)))
         self._logits.fill(np.nan)
-        self._logits = np.stack([self._row(slot) for slot in range(start, end)])
+        wanted = range(end - (last or len(tokens)), end)
+        self._logits = np.stack([self._row(slot) for slot in wanted])
         return self._logits
 
     def rollback(self, length: int) -> None:

@@ -32,12 +32,12 @@ class CountingEngine:
         self.steps: list[int] = []
         self._stride = stride
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         self.steps.append(len(tokens))
         self.length += len(tokens)
         following = (np.array(tokens) + self._stride) % VOCABULARY
         logits: Logits = np.eye(VOCABULARY, dtype=np.float32)[following]
-        return logits
+        return logits[-(last or len(tokens)) :]
 
     def rollback(self, length: int) -> None:
         self.length = length

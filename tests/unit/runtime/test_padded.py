@@ -23,9 +23,9 @@ class LoneRowEngine(TableEngine):
         super().__init__(TABLE, capacity)
         self._needed = needed
 
-    def step(self, tokens: Sequence[int]) -> Logits:
-        logits = super().step(tokens)
-        return logits if len(tokens) >= self._needed else np.nextafter(logits, np.float32(np.inf))
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+        logits = super().step(tokens, last=last)
+        return logits if len(logits) >= self._needed else np.nextafter(logits, np.float32(np.inf))
 
 
 TOKENS = np.random.default_rng(0).integers(0, 8, 40).tolist()
@@ -40,8 +40,8 @@ def test_an_engine_whose_rows_never_agree_is_recognized() -> None:
     assert row_invariant_from(LoneRowEngine(99), TOKENS) in (0, 1)
 
     class Restless(TableEngine):
-        def step(self, tokens: Sequence[int]) -> Logits:
-            return super().step(tokens) * np.float32(1 + len(tokens) / 1000)
+        def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+            return super().step(tokens, last=last) * np.float32(1 + len(tokens) / 1000)
 
     assert row_invariant_from(Restless(TABLE), TOKENS) == 0
 
@@ -53,6 +53,17 @@ def test_a_padded_row_is_exact(needed: int) -> None:
     engine.rollback(0)
     together = engine.step(TOKENS[:12])
     assert np.array_equal(alone, together)
+
+
+@pytest.mark.parametrize("last", [1, 2, 5])
+def test_the_last_rows_are_exact_too(last: int) -> None:
+    engine = PaddedEngine(LoneRowEngine(3), 3)
+    rows = engine.step(TOKENS[:12]).copy()
+    engine.rollback(0)
+    assert np.array_equal(engine.step(TOKENS[:12], last=last), rows[-last:])
+    engine.rollback(10)
+    assert np.array_equal(engine.step(TOKENS[10:12], last=1), rows[-1:])
+    assert engine.length == 12
 
 
 def test_padding_leaves_no_rows_behind() -> None:

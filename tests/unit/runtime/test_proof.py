@@ -36,8 +36,8 @@ class Noisy(TableEngine):
         super().__init__(TARGET)
         self._noise = noise
 
-    def step(self, tokens: Sequence[int]) -> Logits:
-        rows = super().step(tokens)
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+        rows = super().step(tokens, last=last)
         rows += self._noise * np.random.default_rng(len(self.steps)).random(rows.shape, np.float32)
         return rows
 

@@ -120,11 +120,11 @@ class FailingEngine(TableEngine):
 
     failing = -1
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         if len(self.steps) == self.failing:
             self.failing = -1
             raise EngineError("the device is gone")
-        return super().step(tokens)
+        return super().step(tokens, last=last)
 
 
 @pytest.mark.parametrize("failing", range(6))

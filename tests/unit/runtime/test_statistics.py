@@ -54,7 +54,7 @@ def test_a_metered_engine_is_the_engine_and_counts_its_steps() -> None:
 
 
 class FailingEngine(TableEngine):
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         time.sleep(0.01)
         raise EngineError("the device is gone")
 

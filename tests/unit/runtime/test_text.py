@@ -83,3 +83,17 @@ def test_streaming_equals_searching_the_whole_text(text: str, stop: list[str]) -
     cut = min(at for word in stop if (at := seen.find(word)) >= 0)
     assert "".join(pieces) == text[:cut]
     assert stream.stopped
+
+
+def test_the_space_that_a_first_word_brings_is_kept() -> None:
+    words = ["<unk>", "\u2581The", "\u2581capital", "\u2581is", "s"]
+    model = models.BPE({word: index for index, word in enumerate(words)}, [], unk_token="<unk>")
+    tokenizer = Tokenizer(model)
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    prompt, generated = [1, 2] * 9, [3, 4]
+    stream = TextStream(tokenizer, after=prompt)
+    text = "".join([*(stream.push(token) for token in generated), stream.finish()])
+    assert text == " iss"
+    assert tokenizer.decode(prompt) + text == tokenizer.decode([*prompt, *generated])

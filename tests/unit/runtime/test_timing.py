@@ -23,11 +23,11 @@ class SlowEngine:
         self.length = 0
         self._name, self._seconds, self._clock, self._order = name, seconds, clock, order
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         self._order.append(self._name)
         self._clock.now += self._seconds * len(tokens)
         self.length += len(tokens)
-        return np.zeros((len(tokens), 4), np.float32)
+        return np.zeros((last or len(tokens), 4), np.float32)
 
     def rollback(self, length: int) -> None:
         self.length = length

@@ -1,96 +1,116 @@
 """ONNX Runtime: rotary embedding, cache update and attention become one `GroupQueryAttention`.
 
-The node takes the packed rows of q, k and v, [B, N, (H + 2 Hkv) D], and updates the caches in place
-when the runtime binds one buffer as input and output. Positions and visibility follow from
-``seqlens_k`` [B] (cache length after this step, minus one) and ``total_sequence_length`` []: a
-lowered graph takes chains of proposals only.
+The node reads q, k and v from one fused projection, [B, N, (H + 2 Hkv) D], or apart where norms
+stand between (the operator has inputs for these, which ONNX Runtime refuses on CPU). It updates the
+caches in place when the runtime binds one buffer as input and output. Positions and visibility
+follow from ``seqlens_k`` [B] (cache length after this step, minus one) and
+``total_sequence_length`` []: a lowered graph takes chains of proposals only.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
 from speccompile.compiler.graph import CONTRIB_DOMAIN, GraphBuilder, declare
 from speccompile.compiler.lower.cached_attention import (
     CachedAttention,
     cached_attentions,
-    replace_inputs,
+    replace_interface,
 )
-from speccompile.compiler.lower.passes import LoweringError, Pass
+from speccompile.compiler.lower.linear import dimensions
+from speccompile.compiler.lower.passes import Pass
 
 __all__ = ["GROUP_QUERY_ATTENTION"]
+
+_TABLE_STEP = 8  # the operator rotates pairs of channels in such steps only, on CPU
 
 
 def _rewrite(model: ir.Model) -> int:
     graph = model.graph
     lengths = declare("seqlens_k", ir.DataType.INT32, ("B",))
     total = declare("total_sequence_length", ir.DataType.INT32, ())
-    found = list(cached_attentions(graph))
-    outputs = {str(value.name): value for value in graph.outputs}
+    found = list(cached_attentions(model))
     for attention in found:
-        rotary = _rotary(attention.query)
-        packed = _packed_rows(attention)
-        builder = GraphBuilder()
-        mixed, keys, values = builder.split(
-            "GroupQueryAttention",
-            f"{attention.node.name}/GroupQuery",
-            packed,
-            None,
-            None,
-            attention.key_cache,
-            attention.value_cache,
-            lengths,
-            total,
-            rotary.inputs[1],
-            rotary.inputs[2],
-            outputs=3,
-            domain=CONTRIB_DOMAIN,
-            num_heads=_heads(attention.query),
-            kv_num_heads=attention.kv_heads,
-            do_rotary=1,
-        )
-        builder.splice(graph, attention.node)
-        for cache, updated in ((attention.key_cache, keys), (attention.value_cache, values)):
-            old = outputs[f"new_{cache.name}"]
-            updated.type, updated.shape = old.type, old.shape
-            graph.outputs[list(graph.outputs).index(old)] = updated
-            old.name, updated.name = f"{old.name}.replaced", f"new_{cache.name}"
-        _merged_heads(attention).replace_all_uses_with(mixed)
-    kept = frozenset(str(value.name) for value in graph.outputs)
-    dropped = frozenset({"attention_mask", "write_index", "position_ids"})
-    replace_inputs(graph, dropped, [lengths, total], kept)
+        _replace(graph, attention, lengths, total)
+    outputs = frozenset(str(value.name) for value in graph.outputs)
+    replace_interface(model, [lengths, total], outputs)
     return len(found)
 
 
-def _rotary(query: ir.Value) -> ir.Node:
-    node = query.producer()
-    if node is None or node.op_type != "RotaryEmbedding":
-        raise LoweringError(f"{query.name} is not rotated: GroupQueryAttention expects RoPE")
-    return node
+def _replace(
+    graph: ir.Graph, attention: CachedAttention, lengths: ir.Value, total: ir.Value
+) -> None:
+    builder = GraphBuilder(initializers=dict(graph.initializers))  # to share constants
+    rotary = _rotary(attention)
+    query, key, value = (
+        _rows(builder, heads, unrotated=rotary is not None)
+        for heads in (attention.query, attention.key, attention.value)
+    )
+    packed = _packed(query, key, value)
+    mixed, keys, values = builder.split(
+        "GroupQueryAttention",
+        f"{attention.node.name}/GroupQuery",
+        *((packed, None, None) if packed else (query, key, value)),
+        attention.key_cache,
+        attention.value_cache,
+        lengths,
+        total,
+        *(rotary.inputs[1:3] if rotary else ()),
+        outputs=3,
+        domain=CONTRIB_DOMAIN,
+        num_heads=attention.heads,
+        kv_num_heads=attention.kv_heads,
+        do_rotary=1 if rotary else 0,
+        scale=attention.scale,
+        softcap=attention.softcap,
+        local_window_size=attention.window or -1,
+    )
+    builder.splice(graph, attention.node)
+    for cache, updated in ((attention.key_cache, keys), (attention.value_cache, values)):
+        _replace_output(graph, f"new_{cache.name}", updated)
+    _merged_heads(attention).replace_all_uses_with(mixed)
 
 
-def _packed_rows(attention: CachedAttention) -> ir.Value:
-    """The output of the fused projection, from which q, k and v were split."""
-    rows: ir.Value | None = attention.value
-    for kind in ("Transpose", "Reshape", "Split"):
-        node = rows.producer() if rows else None
-        if node is None or node.op_type != kind:
-            raise LoweringError(f"{attention.node.name}: q, k and v are not one fused projection")
-        rows = node.inputs[0]
-    if rows is None:
-        raise LoweringError(f"{attention.node.name}: the projection has no rows")
-    return rows
+def _rotary(attention: CachedAttention) -> ir.Node | None:
+    """The rotation of the heads, if there is one and the operator can do it."""
+    node = attention.query.producer()
+    if node is None or node.op_type != "RotaryEmbedding" or node.inputs[1] is None:
+        return None
+    return node if dimensions(node.inputs[1])[1] % _TABLE_STEP == 0 else None
 
 
-def _heads(query: ir.Value) -> int:
-    """Query heads, read off the reshape before the rotation."""
-    node = query.producer()
-    for _ in range(2):
-        node = node.inputs[0].producer() if node and node.inputs[0] else None
-    shape = node.inputs[1].const_value if node and node.inputs[1] else None
-    if shape is None:
-        raise LoweringError(f"{query.name}: the number of heads is not a constant")
-    return int(shape.numpy()[2])
+def _rows(builder: GraphBuilder, heads: ir.Value, *, unrotated: bool) -> ir.Value:
+    """[B, N, heads D] of heads [B, heads, N, D], as they were before their rotation or after."""
+    node = heads.producer()
+    if unrotated and node and node.op_type == "RotaryEmbedding" and node.inputs[0]:
+        heads = node.inputs[0]
+        node = heads.producer()
+    if node and node.op_type == "Transpose" and node.inputs[0]:
+        apart = node.inputs[0]
+    else:
+        apart = builder.op("Transpose", f"{heads.name}/apart", heads, perm=[0, 2, 1, 3])
+    node = apart.producer()
+    if node and node.op_type == "Reshape" and node.inputs[0]:
+        return node.inputs[0]
+    merged = builder.constant("shape.merged", np.array([0, 0, -1]))
+    return builder.op("Reshape", f"{apart.name}/merged", apart, merged)
+
+
+def _packed(*rows: ir.Value) -> ir.Value | None:
+    """The rows from which q, k and v, and nothing else, are split in this order."""
+    split = rows[0].producer()
+    if split is None or split.op_type != "Split" or list(split.outputs) != list(rows):
+        return None
+    return split.inputs[0]
+
+
+def _replace_output(graph: ir.Graph, name: str, updated: ir.Value) -> None:
+    index = [value.name for value in graph.outputs].index(name)
+    old = graph.outputs[index]
+    updated.type, updated.shape = old.type, old.shape
+    graph.outputs[index] = updated
+    old.name, updated.name = f"{name}.replaced", name
 
 
 def _merged_heads(attention: CachedAttention) -> ir.Value:
@@ -103,7 +123,7 @@ def _merged_heads(attention: CachedAttention) -> ir.Value:
 GROUP_QUERY_ATTENTION = Pass(
     "group_query_attention",
     _rewrite,
-    requires=frozenset({"Attention", "TensorScatter", "RotaryEmbedding", "Split"}),
+    requires=frozenset({"Attention", "TensorScatter"}),
     ensures=frozenset({"GroupQueryAttention"}),
-    removes=frozenset({"Attention", "TensorScatter", "RotaryEmbedding"}),
+    removes=frozenset({"Attention", "TensorScatter"}),
 )

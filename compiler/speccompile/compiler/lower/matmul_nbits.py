@@ -1,8 +1,9 @@
-"""ONNX Runtime: int8 linear layers become `MatMulNBits`, which computes in int8.
+"""ONNX Runtime: int8 weights are multiplied by `MatMulNBits`, which computes in int8.
 
 The operator stores a matrix in blocks along its input, one scale a block, as unsigned bytes with a
 zero point of 128. Row-wise scales are repeated for every block, so that no value changes; the
-activations are quantized by the operator, block by block (accuracy level 4).
+activations are quantized by the operator, block by block (accuracy level 4). Layers whose input is
+rounded to int8 by the graph are left as they are: ONNX Runtime fuses these itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.compiler.graph import CONTRIB_DOMAIN, GraphBuilder
-from speccompile.compiler.lower.linear import Linear, linears, stored_array
+from speccompile.compiler.lower.linear import (
+    Product,
+    dimensions,
+    lazy_weight,
+    products,
+    stored_array,
+)
 from speccompile.compiler.lower.passes import Pass
 
 __all__ = ["BLOCK_ROWS", "MATMUL_NBITS"]
@@ -22,9 +29,10 @@ _ZERO_POINT = 128
 
 
 def _rewrite(model: ir.Model) -> int:
-    graph = model.graph
-    found = [linear for linear in linears(graph) if linear.scale is not None]
-    packed = {linear.weight: _replace(graph, linear) for linear in found}
+    graph, packed = model.graph, dict[ir.Value, ir.Value]()
+    found = [product for product in products(graph) if _is_int8(product)]
+    for product in found:
+        packed[product.matrix.weight] = _replace(graph, product)
     for weight, blocks in packed.items():
         for node in list(weight.consumers()):
             if node.op_type == "Gather":
@@ -32,28 +40,41 @@ def _rewrite(model: ir.Model) -> int:
     return len(found)
 
 
-def _replace(graph: ir.Graph, linear: Linear) -> ir.Value:
-    builder, path = GraphBuilder(), str(linear.node.name)
-    values = stored_array(linear.weight)
-    scales = stored_array(linear.scale) if linear.scale else np.ones(len(values), np.float32)
-    blocks = _blocks(values)
-    packed = builder.constant(f"{path}.blocks", blocks)
-    repeated = builder.constant(f"{path}.scales", np.repeat(scales, blocks.shape[1]))
-    product = builder.op(
+def _is_int8(product: Product) -> bool:
+    source = product.rows.producer()
+    is_rounded = source is not None and source.op_type == "DequantizeLinear"
+    return product.matrix.scale is not None and not is_rounded
+
+
+def _replace(graph: ir.Graph, product: Product) -> ir.Value:
+    builder, path, matrix = GraphBuilder(), str(product.node.name), product.matrix
+    (rows, columns), scale = dimensions(matrix.weight), matrix.scale
+    count = -(-columns // BLOCK_ROWS)
+    packed = lazy_weight(
+        builder,
+        f"{path}.blocks",
+        [matrix.weight],
+        _blocks,
+        ir.DataType.UINT8,
+        (rows, count, BLOCK_ROWS),
+    )
+    scales = np.ones(rows, np.float32) if scale is None else stored_array(scale)
+    repeated = builder.constant(f"{path}.scales", np.repeat(scales, count))
+    result = builder.op(
         "MatMulNBits",
         f"{path}/NBits",
-        linear.rows,
+        product.rows,
         packed,
         repeated,
         domain=CONTRIB_DOMAIN,
-        K=values.shape[1],
-        N=values.shape[0],
+        K=columns,
+        N=rows,
         bits=8,
         block_size=BLOCK_ROWS,
         accuracy_level=4,
     )
-    builder.splice(graph, linear.node)
-    linear.output.replace_all_uses_with(product)
+    builder.splice(graph, product.node)
+    product.node.outputs[0].replace_all_uses_with(result)
     return packed
 
 
@@ -62,7 +83,8 @@ def _blocks(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     rows, columns = values.shape
     count = -(-columns // BLOCK_ROWS)
     padded = np.full((rows, count * BLOCK_ROWS), _ZERO_POINT, np.uint8)
-    padded[:, :columns] = values.astype(np.int16) + _ZERO_POINT
+    # Adding 128 to a byte flips its highest bit.
+    np.bitwise_xor(values.view(np.uint8), np.uint8(_ZERO_POINT), out=padded[:, :columns])
     return padded.reshape(rows, count, BLOCK_ROWS)
 
 
@@ -72,7 +94,7 @@ def _gather_packed(graph: ir.Graph, gather: ir.Node, weight: ir.Value, blocks: i
     rows = builder.op("Gather", f"{path}/blocks", blocks, gather.inputs[1])
     flat = builder.constant("shape.flat", np.array([0, 0, -1]))
     rows = builder.op("Reshape", f"{path}/flat", rows, flat)
-    columns = stored_array(weight).shape[1]
+    columns = dimensions(weight)[1]
     if columns % BLOCK_ROWS:
         bounds = (np.array([0]), np.array([columns]), np.array([2]))
         start, end, axis = (
@@ -88,9 +110,4 @@ def _gather_packed(graph: ir.Graph, gather: ir.Node, weight: ir.Value, blocks: i
     cast.outputs[0].replace_all_uses_with(centred)
 
 
-MATMUL_NBITS = Pass(
-    "matmul_nbits",
-    _rewrite,
-    ensures=frozenset({"MatMulNBits"}),
-    removes=frozenset({"DequantizeLinear"}),
-)
+MATMUL_NBITS = Pass("matmul_nbits", _rewrite)

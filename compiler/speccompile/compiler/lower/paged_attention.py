@@ -5,8 +5,10 @@ operator, which has no ONNX counterpart. The node ``speccompile::PagedAttention`
 inputs are query, key and value [B, heads, N, D], the two caches as pages [P, Hkv, page, D], then
 ``past_lens`` [B], ``subsequence_begins`` [B + 1], ``block_indices`` [pages used],
 ``block_indices_begins`` [B + 1] and ``max_context_len`` [], all int32; its output is
-[B, H, N, D]. Rows see what precedes them: the explicit mask is replaced by ``past_lens``, so a
-lowered graph takes chains of proposals only.
+[B, H, N, D]. Its attributes are `heads`, `kv_heads`, `head_dim`, `scale` and `window` (0: none).
+The operator has no softcap: such layers are for `softcapped_attention.py`, which comes first. Rows
+see what precedes them: the explicit mask is replaced by ``past_lens``, so a lowered graph takes
+chains of proposals only.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from speccompile.compiler.graph import PROJECT_DOMAIN, GraphBuilder, declare
-from speccompile.compiler.lower.cached_attention import cached_attentions, replace_inputs
+from speccompile.compiler.lower.cached_attention import cached_attentions, replace_interface
 from speccompile.compiler.lower.passes import Pass
 
 __all__ = ["PAGED_ATTENTION"]
@@ -23,7 +25,6 @@ _PAGE_ROWS = 32  # the page size of OpenVINO's CPU plugin
 
 
 def _rewrite(model: ir.Model) -> int:
-    graph = model.graph
     control = [
         declare("past_lens", ir.DataType.INT32, ("B",)),
         declare("subsequence_begins", ir.DataType.INT32, ("B+1",)),
@@ -31,7 +32,7 @@ def _rewrite(model: ir.Model) -> int:
         declare("block_indices_begins", ir.DataType.INT32, ("B+1",)),
         declare("max_context_len", ir.DataType.INT32, ()),
     ]
-    found = list(cached_attentions(graph))
+    found = [attention for attention in cached_attentions(model) if not attention.softcap]
     for attention in found:
         builder = GraphBuilder()
         heads = attention.node.outputs[0]
@@ -45,23 +46,24 @@ def _rewrite(model: ir.Model) -> int:
             attention.value_cache,
             *control,
             domain=PROJECT_DOMAIN,
+            heads=attention.heads,
             kv_heads=attention.kv_heads,
             head_dim=attention.head_dim,
+            scale=attention.scale,
+            window=attention.window or 0,
         )
-        builder.splice(graph, attention.node)
+        builder.splice(model.graph, attention.node)
         heads.replace_all_uses_with(mixed)
         for cache in (attention.key_cache, attention.value_cache):
             cache.shape = ir.Shape(("P", attention.kv_heads, _PAGE_ROWS, attention.head_dim))
-    replace_inputs(
-        graph, frozenset({"attention_mask", "write_index"}), control, frozenset({"logits"})
-    )
+    caches = {each.key_cache.name for each in found} | {each.value_cache.name for each in found}
+    outputs = {value.name for value in model.graph.outputs} - {f"new_{name}" for name in caches}
+    replace_interface(model, control if found else [], outputs)
     return len(found)
 
 
 PAGED_ATTENTION = Pass(
     "paged_attention",
     _rewrite,
-    requires=frozenset({"Attention", "TensorScatter"}),
-    ensures=frozenset({"PagedAttention"}),
     removes=frozenset({"Attention", "TensorScatter"}),
 )

@@ -33,8 +33,16 @@ class Pass:
     removes: frozenset[str] = frozenset()
 
 
-def run_passes(model: ir.Model, passes: Sequence[Pass]) -> dict[str, int]:
-    """Run `passes` in order; returns the number of rewrites of each."""
+def run_passes(
+    model: ir.Model,
+    passes: Sequence[Pass],
+    *,
+    after: Callable[[str, ir.Model], None] | None = None,
+) -> dict[str, int]:
+    """Run `passes` in order; returns the number of rewrites of each.
+
+    `after` is called with the name of each pass and the graph that it left.
+    """
     counts: dict[str, int] = {}
     for entry in passes:
         before = _operators(model)
@@ -42,12 +50,14 @@ def run_passes(model: ir.Model, passes: Sequence[Pass]) -> dict[str, int]:
             raise _broken(entry, f"needs {_names(missing)}, which the graph lacks", counts)
         rewrites = entry.run(model)
         RemoveUnusedNodesPass()(model)
-        after = _operators(model)
-        if missing := entry.ensures - after:
+        operators = _operators(model)
+        if missing := entry.ensures - operators:
             raise _broken(entry, f"should have produced {_names(missing)}", counts)
-        if left := entry.removes & after:
+        if left := entry.removes & operators:
             raise _broken(entry, f"left {_names(left)} behind", counts)
         counts[entry.name] = rewrites
+        if after:
+            after(entry.name, model)
     return counts
 
 

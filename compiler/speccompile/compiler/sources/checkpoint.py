@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 from speccompile.compiler.decoder import DecoderConfig
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["Checkpoint", "Provenance", "SourceError", "TokenizerFiles", "check_tensor"]
+__all__ = [
+    "Checkpoint",
+    "Provenance",
+    "SourceError",
+    "TokenizerFiles",
+    "absent_tensor",
+    "check_shape",
+]
 
 
 class SourceError(SpeccompileError):
@@ -66,12 +73,17 @@ class Checkpoint(Protocol):
         ...
 
 
-def check_tensor(
-    name: str, file: Path, *, found: tuple[int, ...] | None, expected: tuple[int, ...] | None
+def absent_tensor(name: str, file: Path) -> SourceError:
+    """The error to raise if `file` lacks `name`, or if the model has no such tensor."""
+    return SourceError(f"{file}: has no tensor {name}; the file is incomplete or not this model")
+
+
+def check_shape(
+    name: str, file: Path, found: tuple[int, ...], expected: tuple[int, ...] | None
 ) -> None:
-    """Raise SourceError unless `file` holds `name` in the shape its configuration implies."""
-    if found is None or expected is None:
-        raise SourceError(f"{file}: has no tensor {name}; the file is incomplete or not this model")
+    """Raise SourceError unless `name` is of the shape that the model's configuration implies."""
+    if expected is None:
+        raise absent_tensor(name, file)
     if found != expected:
         raise SourceError(
             f"{file}: {name} has shape {list(found)}, but the model's configuration "

@@ -18,8 +18,10 @@ from speccompile.compiler.sources.checkpoint import SourceError
 
 __all__ = ["fetch_snapshot"]
 
-# Neither pickled weights nor Python.
-_WANTED = ["*.safetensors", "*.json", "*.jinja"]
+# Neither pickled weights nor Python; the model card says under which terms the model is given.
+_WANTED = ["*.safetensors", "*.json", "*.jinja", "README.md"]
+# Other forms of the same model: folders of them, and Mistral's, beside the weights proper.
+_UNWANTED = ["*/*", "consolidated*"]
 
 
 def fetch_snapshot(model: str, revision: str | None, *, source: str) -> Path:
@@ -30,7 +32,9 @@ def fetch_snapshot(model: str, revision: str | None, *, source: str) -> Path:
     """
     try:
         return Path(
-            huggingface_hub.snapshot_download(model, revision=revision, allow_patterns=_WANTED)
+            huggingface_hub.snapshot_download(
+                model, revision=revision, allow_patterns=_WANTED, ignore_patterns=_UNWANTED
+            )
         )
     except GatedRepoError as error:
         raise SourceError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -11,10 +12,17 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 
 from speccompile.compiler.decoder import tensor_shapes
-from speccompile.compiler.families import decoder_config
-from speccompile.compiler.sources.checkpoint import Provenance, SourceError, check_tensor
+from speccompile.compiler.families.catalogue import family_of
+from speccompile.compiler.families.family import Stored
+from speccompile.compiler.sources.checkpoint import (
+    Provenance,
+    SourceError,
+    absent_tensor,
+    check_shape,
+)
 from speccompile.compiler.sources.digest import verified_sha256
 from speccompile.compiler.sources.folder_tokenizer import folder_tokenizer
+from speccompile.compiler.sources.layout import check_layout
 from speccompile.compiler.sources.metadata import read_json
 
 if TYPE_CHECKING:
@@ -23,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["HuggingFaceCheckpoint"]
 
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
+# Buffers that old files carry, and the copy of the embeddings that a tied head may be saved as.
+_IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "lm_head.weight")
 _EXACT_IN_FLOAT32 = ("F32", "F16", "BF16")
 
 
@@ -37,7 +47,8 @@ class HuggingFaceCheckpoint:
         Raises SourceError if a file is missing, pickled, not the expected one or not supported.
         """
         config = read_json(folder / "config.json")
-        self.config = decoder_config(config.values, where=config.where)
+        self._family = family_of(config)
+        self.config = self._family.read(config)
         self.tokenizer = folder_tokenizer(folder, config)
         files = _weight_files(folder)
         self.provenance = Provenance(
@@ -53,21 +64,35 @@ class HuggingFaceCheckpoint:
             for path, tensors in ((path, _open(path)) for path in files)
             for name in tensors.keys()  # noqa: SIM118 - no mapping: it cannot be iterated
         }
+        shapes = {
+            name: tuple(tensors.get_slice(name).get_shape())
+            for name, (_, tensors) in self._files.items()
+            if not name.endswith(_IGNORED)
+        }
+        places = [self._stored(name) for name in self._expected]
+        check_layout(folder, shapes, places, family=self._family.model_type)
 
     def tensor(self, name: str) -> NDArray[np.float32]:
-        if name not in self._files:
-            check_tensor(name, self._folder, found=None, expected=self._expected.get(name))
-        path, tensors = self._files[name]
-        stored = tensors.get_slice(name)
-        shape = tuple(stored.get_shape())
-        check_tensor(name, path, found=shape, expected=self._expected.get(name))
-        if stored.get_dtype() not in _EXACT_IN_FLOAT32:
+        where = self._stored(name)
+        if where.name not in self._files:
+            raise absent_tensor(name, self._folder)
+        path, tensors = self._files[where.name]
+        dtype = tensors.get_slice(where.name).get_dtype()
+        if dtype not in _EXACT_IN_FLOAT32:
             raise SourceError(
-                f"{path}: {name} is stored as {stored.get_dtype()}, which is not supported; "
+                f"{path}: {where.name} is stored as {dtype}, which is not supported; "
                 f"supported: {', '.join(_EXACT_IN_FLOAT32)}"
             )
-        values: NDArray[np.float32] = tensors.get_tensor(name).float().numpy()
+        stored: NDArray[np.float32] = tensors.get_tensor(where.name).float().numpy()
+        values = where.canonical(stored)
+        check_shape(name, path, values.shape, self._expected.get(name))
         return values
+
+    def _stored(self, name: str) -> Stored:
+        """A base model saved without its head lacks the first part of every name."""
+        where = self._family.stored(self.config, name)
+        short = where.name.partition(".")[2]
+        return replace(where, name=short) if short in self._files else where
 
 
 def _weight_files(folder: Path) -> list[Path]:

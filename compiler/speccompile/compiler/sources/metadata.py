@@ -46,6 +46,10 @@ class Metadata:
         """The list at `key`, which must be there, with each element of `kind`."""
         return [self._checked(key, item, kind) for item in self.required(key, list)]
 
+    def refusal(self, key: str, value: object, supported: str) -> SourceError:
+        """The error to raise for a value that is well-formed, but not implemented."""
+        return SourceError(f"{self.where}: {key} {value} is not supported; supported: {supported}")
+
     def _checked(self, key: str, value: object, kind: type[T]) -> T:
         wanted: type[object] = kind
         if wanted is float and type(value) is int:  # JSON writes 10000.0 as 10000

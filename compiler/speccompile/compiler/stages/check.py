@@ -1,59 +1,101 @@
 """check: can these models do what the recipe asks for, together? Asked before anything costs time.
 
-A draft proposes token ids, so it must mean the same by them as its target does.
+Writes down what the models have in common: `Checked`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from speccompile.compiler.decoder import DecoderConfig
+from speccompile.compiler.memory import cache_bytes, check_budget, weight_bytes
+from speccompile.compiler.pairing import PairError, Vocabulary, check_same_tokens
+from speccompile.compiler.quantize import TensorReader
 from speccompile.compiler.stages.load import Loaded
-from speccompile.runtime.errors import SpeccompileError
+from speccompile.compiler.texts import probe_text
 
-__all__ = ["PairError", "run"]
+__all__ = ["Checked", "run"]
+
+_FILE = "pair.json"
+_WINDOW = 256
+_BY_TOKEN = ("model.embed_tokens.weight", "lm_head.weight")
 
 
-class PairError(SpeccompileError):
-    """Draft and target do not fit together, or not the recipe."""
+class Checked:
+    """A loaded model as it is compiled: without the rows of its vocabulary that are padding.
+
+    `capacity` counts its cache slots: the context, or the model's own if that is shorter (a draft
+    stops proposing there), and the room that padding takes. Texts are read in pieces of `window`
+    tokens, which fit the caches of both models. `warnings` are differences of the pair that do no
+    harm.
+    """
+
+    def __init__(self, loaded: Path, checked: Path) -> None:
+        content: dict[str, Any] = json.loads((checked / _FILE).read_text(encoding="utf-8"))
+        self.loaded = Loaded(loaded)
+        self.config: DecoderConfig = replace(
+            self.loaded.config, vocab_size=content["vocabulary"]["used"]
+        )
+        context = min(content["context"], self.config.context_length)
+        self.capacity: int = context + content["spare_rows"]
+        self.window: int = content["window"]
+        self.warnings: list[str] = content["warnings"]
+
+    def reader(self) -> TensorReader:
+        """Open the weights again."""
+        read, used = self.loaded.checkpoint().tensor, self.config.vocab_size
+
+        def without_padding(name: str) -> NDArray[np.float32]:
+            return read(name)[:used] if name in _BY_TOKEN else read(name)
+
+        return without_padding
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `context`, in tokens. The inputs are the `load` stages, the target's first."""
+    """Settings: `context` and `spare_rows`, in tokens; `memory_gb`, or null; and by role how its
+    weights are stored, `roles`. The inputs are the `load` stages, the target's first."""
     models = {name.removeprefix("load "): Loaded(path) for name, path in inputs.items()}
-    for role, model in models.items():
-        longest = model.config.context_length
-        if settings["context"] > longest:
-            raise PairError(
-                f"context.length is {settings['context']}, but the {role} "
-                f"({model.provenance['source']}) was trained for {longest}; lower context.length"
-            )
-    if "draft" in models:
-        _check_tokenizers(models["target"], models["draft"])
-
-
-def _check_tokenizers(target: Loaded, draft: Loaded) -> None:
-    sizes = target.config.vocab_size, draft.config.vocab_size
-    if sizes[0] != sizes[1]:
+    target, longest = models["target"], models["target"].config.context_length
+    if settings["context"] > longest:
         raise PairError(
-            f"the target has {sizes[0]} token ids and the draft {sizes[1]}; "
-            "choose a draft with the target's vocabulary"
+            f"context.length is {settings['context']}, but the target "
+            f"({target.provenance['source']}) was trained for {longest}; lower context.length"
         )
-    theirs, ours = _tokens(draft), _tokens(target)
-    for identifier in sorted(ours.keys() | theirs.keys()):
-        if ours.get(identifier) != theirs.get(identifier):
-            raise PairError(
-                f"token {identifier} is {ours.get(identifier)!r} to the target and "
-                f"{theirs.get(identifier)!r} to the draft; choose a draft with the same tokenizer"
-            )
-
-
-def _tokens(model: Loaded) -> dict[int, str]:
-    """Every token by its id, added ones included."""
-    content = json.loads(model.tokenizer["tokenizer_json"])
-    vocabulary: dict[str, int] = content["model"]["vocab"]
-    added: list[dict[str, Any]] = content.get("added_tokens") or []
-    tokens = {identifier: text for text, identifier in vocabulary.items()}
-    return tokens | {int(entry["id"]): str(entry["content"]) for entry in added}
+    vocabularies = {
+        role: Vocabulary(model.provenance["source"], model.tokenizer, model.config.vocab_size)
+        for role, model in models.items()
+    }
+    warnings: list[str] = []
+    if "draft" in models:
+        warnings = check_same_tokens(vocabularies["target"], vocabularies["draft"], probe_text())
+    content = {
+        "warnings": warnings,
+        "vocabulary": {
+            "used": min(vocabulary.used for vocabulary in vocabularies.values()),
+            "rows": {role: vocabulary.rows for role, vocabulary in vocabularies.items()},
+        },
+        "context": settings["context"],
+        "spare_rows": settings["spare_rows"],
+        "window": min(
+            _WINDOW,
+            settings["context"],
+            *(model.config.context_length for model in models.values()),
+        ),
+    }
+    (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    parts: dict[str, int] = {}
+    for role, stored in settings["roles"].items():
+        model = Checked(inputs.get(f"load {role}", inputs["load target"]), folder)
+        parts[f"{role} weights"] = weight_bytes(
+            model.config, stored["precision"], dict(stored["layers"] or {})
+        )
+        if role == "target" or role in models:  # else it works in the target's cache
+            parts[f"{role} cache"] = cache_bytes(model.config, model.capacity)
+    check_budget(parts, settings["memory_gb"])

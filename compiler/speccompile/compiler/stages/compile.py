@@ -6,18 +6,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.reference import ContractEngine
+from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.export import CONTRACT_FILE
-from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError
+from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import EngineInfo
 
 __all__ = ["Compiled", "row_invariant_from", "run", "sample_tokens"]
@@ -27,7 +28,7 @@ _FILE = "engine.json"
 # Against the contract on the same weights: the largest error over the largest logit for engines
 # that sum in fp32, and the mean KL divergence in nats for those that quantize activations too.
 FP32_TOLERANCE = 1e-4
-INT8_TOLERANCE = 0.05
+ROUNDED_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -44,37 +45,47 @@ class Compiled:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `role`, `backend`, `precision`, `capacity`, `threads`, `shares_cache`.
+    """Settings: `role`, `backend`, `precision`, `arithmetic_of`, `threads`, `shares_cache`.
 
-    The inputs are a `load`, an `export` and a `lower` stage.
+    The inputs are a `load`, the `check`, an `export`, a `quantize` and a `lower` stage.
     """
-    loaded, exported, lowered = inputs.values()
-    config = Loaded(loaded).config
+    loaded, checked, exported, quantized, lowered = inputs.values()
+    model = Checked(loaded, checked)
+    config = model.config
     info = EngineInfo(
         role=settings["role"],
         backend=settings["backend"],
         graph=GRAPH_FILE,
         precision=settings["precision"],
-        arithmetic="fp32",
+        arithmetic=_arithmetic(settings["backend"], settings["arithmetic_of"]),
         layers=config.layers,
         kv_heads=config.kv_heads,
         heads=config.heads,
         head_dim=config.head_dim,
-        capacity=settings["capacity"],
+        capacity=model.capacity,
         vocab_size=config.vocab_size,
         min_rows=1,
         shares_cache=settings["shares_cache"],
-        cost_ms={},
     )
-    sample = sample_tokens(config.vocab_size, min(64, settings["capacity"] // 2))
-    expected = _all_rows(ContractEngine(exported / CONTRACT_FILE), sample)
+    sample = sample_tokens(config.vocab_size, min(64, model.capacity // 2))
+    report = settings["report"]
+    report("running the contract")
+    expected = _all_rows(ContractEngine(exported / CONTRACT_FILE, quantized), sample)
+    report(f"opening the graph with {info.backend}")
     engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
     accuracy = _compare(expected, _all_rows(engine, sample))
     _check(info, accuracy)
     if info.role == "target":  # a draft need not be exact, so it is never padded
+        report("looking from how many rows on they are exact")
         info = replace(info, min_rows=row_invariant_from(engine, sample))
     content = {"engine": asdict(info), "accuracy": accuracy}
     (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _arithmetic(backend: str, precision: str) -> Literal["fp32", "bf16"]:
+    """bf16 sums where they are asked for and the engine and the processor have them."""
+    native = not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_flags() or ())
+    return "bf16" if precision == "bf16" and backend == "openvino" and native else "fp32"
 
 
 def row_invariant_from(engine: Engine, tokens: Sequence[int], most: int = 9) -> int:
@@ -132,8 +143,8 @@ def _log_softmax(logits: Logits) -> NDArray[np.float64]:
 
 def _check(info: EngineInfo, accuracy: Mapping[str, float]) -> None:
     measure, limit = ("relative_error", FP32_TOLERANCE)
-    if info.precision == "int8":
-        measure, limit = ("kl_divergence", INT8_TOLERANCE)
+    if info.precision in ("int8", "mixed") or info.arithmetic == "bf16":
+        measure, limit = ("kl_divergence", ROUNDED_TOLERANCE)
     if not accuracy[measure] <= limit:
         raise EngineError(
             f"{info.backend} computes the {info.role} otherwise than the contract: "

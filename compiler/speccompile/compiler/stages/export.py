@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,18 +9,28 @@ from typing import Any
 import onnx_ir as ir
 
 from speccompile.compiler.contract import build_contract
-from speccompile.compiler.stages.load import Loaded
-from speccompile.compiler.weights import WEIGHTS_FILE, Weights
+from speccompile.compiler.stages.check import Checked
+from speccompile.compiler.stages.reference import read_overflows
+from speccompile.compiler.weights import Weights
 
-__all__ = ["CONTRACT_FILE", "run"]
+__all__ = ["CONTRACT_FILE", "KEEP_FP32_KEY", "run"]
 
 CONTRACT_FILE = "contract.onnx"
+KEEP_FP32_KEY = "speccompile.keep_fp32"
+"""Of a node's metadata: the largest magnitude of its output on the calibration text."""
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `capacity`, in cache slots. The inputs are a `load` and a `quantize` stage."""
-    loaded, quantized = inputs.values()
-    # ONNX looks for external data beside the model, and refuses links of either kind.
-    shutil.copyfile(quantized / WEIGHTS_FILE, folder / WEIGHTS_FILE)
-    model = build_contract(Loaded(loaded).config, Weights(folder), settings["capacity"])
-    ir.save(model, folder / CONTRACT_FILE)
+    """The inputs are a `load`, the `check`, a `quantize` and a `reference` stage.
+
+    The weights stay where they are: `open_contract` is told where. Nodes whose output fp16 cannot
+    hold are marked: arithmetic in fp16 has to leave them in fp32.
+    """
+    loaded, checked, quantized, reference = inputs.values()
+    model = Checked(loaded, checked)
+    contract = build_contract(model.config, Weights(quantized), model.capacity)
+    overflows = read_overflows(reference)
+    for node in contract.graph:
+        if node.name in overflows:
+            node.metadata_props[KEEP_FP32_KEY] = f"{overflows[node.name]:g}"
+    ir.save(contract, folder / CONTRACT_FILE)

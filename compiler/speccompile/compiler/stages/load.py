@@ -11,6 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from speccompile.compiler.decoder import DecoderConfig
 from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.compiler.sources.opening import open_checkpoint
@@ -25,7 +27,7 @@ class Loaded:
 
     def __init__(self, folder: Path) -> None:
         content: dict[str, Any] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-        self.config = DecoderConfig(**content["config"])
+        self.config = TypeAdapter(DecoderConfig).validate_python(content["config"])
         self.tokenizer: dict[str, Any] = content["tokenizer"]
         self.provenance: dict[str, Any] = content["provenance"]
         self._open: dict[str, Any] = content["open"]

@@ -9,20 +9,28 @@ from typing import Any
 
 import onnx_ir as ir
 
+from speccompile.compiler.contract_file import open_contract
 from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.stages.export import CONTRACT_FILE
 
-__all__ = ["GRAPH_FILE", "GRAPH_WEIGHTS_FILE", "run"]
+__all__ = ["GRAPH_FILE", "GRAPH_WEIGHTS_FILE", "read_rewrites", "run"]
 
 GRAPH_FILE = "model.onnx"
 GRAPH_WEIGHTS_FILE = "model.onnx.data"
+_REWRITES = "passes.json"
+
+
+def read_rewrites(folder: Path) -> dict[str, int]:
+    """How often each pass rewrote the graph, in the order that they ran."""
+    content: dict[str, int] = json.loads((folder / _REWRITES).read_text(encoding="utf-8"))
+    return content
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `backend`, `precision`. The input is an `export` stage."""
-    (exported,) = inputs.values()
-    model = ir.load(exported / CONTRACT_FILE)
+    """Settings: `backend`, `precision`. The inputs are an `export` and a `quantize` stage."""
+    exported, quantized = inputs.values()
+    model = open_contract(exported / CONTRACT_FILE, quantized)
     counts = run_passes(model, lowering(settings["backend"], settings["precision"]))
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
-    (folder / "passes.json").write_text(json.dumps(counts), encoding="utf-8")
+    (folder / _REWRITES).write_text(json.dumps(counts), encoding="utf-8")

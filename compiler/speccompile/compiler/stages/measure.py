@@ -49,5 +49,6 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         graph = lowered / GRAPH_FILE
         engines[info.backend] = open_engine(info, graph, threads=settings["threads"])
         context = timed_context(info.vocab_size, info.capacity, rows)
+    settings["report"](f"{' and '.join(engines)} in turn, {min(rows)} to {max(rows)} rows")
     costs = time_rows(engines, context, rows)
     (folder / _FILE).write_text(json.dumps(costs, indent=1), encoding="utf-8")

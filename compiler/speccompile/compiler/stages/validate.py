@@ -32,7 +32,9 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     draft = "model" if "draft" in artifact.manifest.engines else "ngram"
     differing: list[str] = []
     proposed, accepted, compared = [0] * LONGEST_DRAFT, [0] * LONGEST_DRAFT, 0
-    for text, prompt in _encoded(runner, settings["prompts"]):
+    prompts = settings["prompts"]
+    for number, (text, prompt) in enumerate(_encoded(runner, prompts), start=1):
+        settings["report"](f"prompt {number} of {len(prompts)}, plain and speculative")
         expected, _ = _generate(runner, "none", prompt, settings["tokens"])
         actual, statistics = _generate(runner, draft, prompt, settings["tokens"])
         compared += len(expected)
@@ -41,6 +43,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         for index, count in enumerate(statistics.proposed):
             proposed[index] += count
             accepted[index] += statistics.accepted[index]
+    settings["report"]("timing steps of the pair")
     # Measured again, now that both are open as they will be served, and in turn.
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
     rows: list[int] = settings["rows"]
@@ -56,7 +59,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             for stood, count in zip(accepted, proposed, strict=True)
             if count
         ],
-        "tested_proposals": sum(proposed),
+        "tested_proposals": [count for count in proposed if count],
     }
     (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 

@@ -34,15 +34,23 @@ class OnnxRuntimeEngine(Cursor):
         self._vocab_size = info.vocab_size
         self._session = _open(graph, threads)
         self._caches: dict[str, ort.OrtValue] = cache_of._caches if cache_of else _new_caches(info)
-        self._bindings: dict[int, tuple[ort.IOBinding, Logits]] = {}
+        self._inputs = {value.name for value in self._session.get_inputs()}
+        self._bindings: dict[tuple[int, int], tuple[ort.IOBinding, Logits]] = {}
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
         rows = len(tokens)
-        end = self.reserve(rows) + rows
-        binding, logits = self._bindings.get(rows) or self._bind(rows)
-        binding.bind_cpu_input("input_ids", np.array([tokens], np.int64))
-        binding.bind_cpu_input("seqlens_k", np.array([end - 1], np.int32))
-        binding.bind_cpu_input("total_sequence_length", np.array(end, np.int32))
+        start = self.reserve(rows)
+        end, wanted = start + rows, rows if last is None else last
+        binding, logits = self._bindings.get((rows, wanted)) or self._bind(rows, wanted)
+        feeds = {
+            "input_ids": np.array([tokens], np.int64),
+            "position_ids": np.arange(start, end)[None],
+            "logit_rows": np.arange(rows - wanted, rows),
+            "seqlens_k": np.array([end - 1], np.int32),
+            "total_sequence_length": np.array(end, np.int32),
+        }
+        for name in self._inputs & feeds.keys():
+            binding.bind_cpu_input(name, feeds[name])
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
@@ -50,18 +58,18 @@ class OnnxRuntimeEngine(Cursor):
         self.length = end
         return logits
 
-    def _bind(self, rows: int) -> tuple[ort.IOBinding, Logits]:
-        """Bind caches and logits for a number of rows; small numbers come again and are kept."""
+    def _bind(self, rows: int, wanted: int) -> tuple[ort.IOBinding, Logits]:
+        """Bind caches and logits for numbers of rows; small numbers come again and are kept."""
         binding = self._session.io_binding()
         for name, cache in self._caches.items():
             binding.bind_ortvalue_input(name, cache)
             binding.bind_ortvalue_output(f"new_{name}", cache)
         # On CPU an OrtValue made from an array is that array: the engine writes into it.
-        logits = np.empty((1, rows, self._vocab_size), np.float32)
+        logits = np.empty((1, wanted, self._vocab_size), np.float32)
         binding.bind_ortvalue_output("logits", ort.OrtValue.ortvalue_from_numpy(logits))
         bound = binding, logits[0]
         if rows <= _KEPT_ROWS:
-            self._bindings[rows] = bound
+            self._bindings[rows, wanted] = bound
         return bound
 
 

@@ -30,14 +30,16 @@ class PaddedEngine:
     def length(self) -> int:
         return self.engine.length
 
-    def step(self, tokens: Sequence[int]) -> Logits:
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+        # The head's rows count too: one alone would be summed in another order.
+        wanted = len(tokens) if last is None else last
         missing = self._min_rows - len(tokens)
         if missing <= 0:
-            return self.engine.step(tokens)
+            return self.engine.step(tokens, last=last and max(last, self._min_rows))[-wanted:]
         end = self.engine.length + len(tokens)
         logits = self.engine.step([*tokens, *[tokens[-1]] * missing])
         self.engine.rollback(end)
-        return logits[: len(tokens)]
+        return logits[len(tokens) - wanted : len(tokens)]
 
     def rollback(self, length: int) -> None:
         self.engine.rollback(length)

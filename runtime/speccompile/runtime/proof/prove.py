@@ -75,13 +75,13 @@ def _drafts(plan: Plan, drafted: bool) -> tuple[str, ...]:
 
 def _integrity(runner: Runner) -> Check:
     """Opening the artifact checked it; here is what was checked."""
-    manifest = runner.manifest
-    files, size = len(manifest.files), sum(entry.size for entry in manifest.files.values())
+    entries = runner.artifact.files.values()
+    files, size = len(entries), sum(entry.size for entry in entries)
     return Check(
         "integrity",
         True,
         f"{files} files ({size / 1e6:.0f} MB) as they were built",
-        {"identity": manifest.identity, "files": files, "bytes": size},
+        {"identity": runner.manifest.identity, "files": files, "bytes": size},
     )
 
 

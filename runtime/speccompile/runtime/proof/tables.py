@@ -93,8 +93,8 @@ class TableEngine:
     def length(self) -> int:
         return len(self._tokens)
 
-    def step(self, tokens: Sequence[int]) -> Logits:
-        return np.stack(list(self._answers(tokens)))
+    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+        return np.stack(list(self._answers(tokens))[-(last or len(tokens)) :])
 
     def rollback(self, length: int) -> None:
         del self._tokens[length:]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,10 +11,13 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
-from speccompile.compiler.decoder import DecoderConfig
+from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.sources.checkpoint import SourceError
 from speccompile.compiler.sources.huggingface import HuggingFaceCheckpoint
+from tests.families import TINY, Tiny, tiny
 
 Weights = dict[str, NDArray[np.float32]]
 WriteFolder = Callable[..., Path]
@@ -21,6 +25,12 @@ WriteFolder = Callable[..., Path]
 
 def open_folder(folder: Path) -> HuggingFaceCheckpoint:
     return HuggingFaceCheckpoint(folder, source="here")
+
+
+def save(model: Tiny, folder: Path) -> Path:
+    model.model.save_pretrained(folder)
+    (folder / "tokenizer.json").write_text(Tokenizer(BPE()).to_str())
+    return folder
 
 
 def change_config(folder: Path, **changes: object) -> None:
@@ -103,11 +113,90 @@ def test_malformed_config(write_folder: WriteFolder, contents: str) -> None:
         open_folder(folder)
 
 
-def test_auto_map(write_folder: WriteFolder) -> None:
+def test_code_in_the_folder_is_refused_and_never_run(write_folder: WriteFolder) -> None:
     folder = write_folder()
-    change_config(folder, auto_map={"AutoModelForCausalLM": "modeling.Evil"})
-    (folder / "modeling.py").write_text("raise SystemExit('executed')")
-    with pytest.raises(SourceError, match=r"config\.json: auto_map asks to run Python"):
+    code = "import pathlib; pathlib.Path(__file__).with_name('ran').touch()"
+    for name in ("modeling.py", "modeling_llama.py", "tokenizer.py", "__init__.py"):
+        (folder / name).write_text(code)
+    for named in ("modeling.Evil", "modeling_llama.LlamaForCausalLM"):
+        change_config(folder, auto_map={"AutoModelForCausalLM": named})
+        with pytest.raises(SourceError, match=r"config\.json: auto_map asks to run Python"):
+            open_folder(folder)
+    change_config(folder, auto_map=None)
+    open_folder(folder).tensor("lm_head.weight")
+    assert not (folder / "ran").exists()
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json"])
+def test_a_pickle_under_a_harmless_name_is_refused_and_never_run(
+    write_folder: WriteFolder, name: str
+) -> None:
+    folder = write_folder()
+    (folder / name).write_bytes(pickle.dumps(_Touches(folder / "ran")))
+    with pytest.raises(SourceError, match=rf"{name}: not readable as "):
+        open_folder(folder)
+    assert not (folder / "ran").exists()
+
+
+class _Touches:
+    """Unpickled, it would create a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[[Path], None], tuple[Path]]:
+        return Path.touch, (self._path,)
+
+
+def test_code_that_published_phi3_models_name_is_not_needed(tmp_path: Path) -> None:
+    folder = save(tiny("phi3"), tmp_path)
+    named = {
+        "AutoConfig": "configuration_phi3.Phi3Config",
+        "AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM",
+        "AutoTokenizer": "Xenova/gpt-4o",
+    }
+    change_config(folder, auto_map=named)
+    assert open_folder(folder).config == tiny("phi3").config
+    change_config(folder, auto_map=named | {"AutoModelForCausalLM": "modeling_phi3.Phi3Other"})
+    with pytest.raises(SourceError, match="auto_map asks to run Python"):
+        open_folder(folder)
+
+
+@pytest.mark.parametrize("name", TINY)
+def test_every_family(name: str, tmp_path: Path) -> None:
+    model = tiny(name)
+    checkpoint = open_folder(save(model, tmp_path))
+    assert checkpoint.config == model.config
+    for tensor in tensor_shapes(model.config):
+        np.testing.assert_array_equal(checkpoint.tensor(tensor), model.read(tensor), tensor)
+
+
+def test_the_first_files_of_gpt2(tmp_path: Path) -> None:
+    """Its names lack their first part, and its causal masks are stored too."""
+    model = tiny("gpt2")
+    folder = save(model, tmp_path)
+    path = folder / "model.safetensors"
+    tensors = {name.removeprefix("transformer."): t for name, t in load_file(path).items()}
+    tensors["h.0.attn.bias"] = torch.ones(1, 1, 96, 96)
+    save_file(tensors, path)
+    checkpoint = open_folder(folder)
+    for tensor in tensor_shapes(model.config):
+        np.testing.assert_array_equal(checkpoint.tensor(tensor), model.read(tensor), tensor)
+
+
+def test_a_tensor_that_would_be_ignored(write_folder: WriteFolder) -> None:
+    folder = write_folder()
+    path = folder / "model.safetensors"
+    bias = {"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}
+    save_file(load_file(path) | bias, path)
+    with pytest.raises(SourceError, match=r"q_proj\.bias has no place in the llama architecture"):
+        open_folder(folder)
+
+
+def test_a_fused_matrix_of_another_shape(tmp_path: Path) -> None:
+    folder = save(tiny("phi3"), tmp_path)
+    change_config(folder, num_key_value_heads=1)
+    with pytest.raises(SourceError, match=r"qkv_proj\.weight has 128 rows, but .* implies 96"):
         open_folder(folder)
 
 
@@ -161,7 +250,7 @@ def test_missing_tensor(write_folder: WriteFolder) -> None:
 def test_tensor_of_another_shape(write_folder: WriteFolder) -> None:
     folder = write_folder()
     change_config(folder, vocab_size=300)
-    with pytest.raises(SourceError, match=r"lm_head.weight has shape \[261, 64\].*\[300, 64\]"):
+    with pytest.raises(SourceError, match=r"lm_head.weight has shape \[512, 64\].*\[300, 64\]"):
         open_folder(folder).tensor("lm_head.weight")
 
 

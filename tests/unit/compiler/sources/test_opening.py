@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import huggingface_hub
 import numpy as np
@@ -14,6 +15,7 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
     RevisionNotFoundError,
 )
+from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
 from speccompile.compiler.sources import opening
@@ -79,9 +81,43 @@ def test_hub(
     folder = write_folder()
     calls = use_hub(monkeypatch, folder)
     provenance = open_source(source).provenance
-    patterns = ["*.safetensors", "*.json", "*.jinja"]
-    assert calls == [{"model": "org/tiny", "revision": revision, "allow_patterns": patterns}]
+    patterns = {
+        "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "README.md"],
+        "ignore_patterns": ["*/*", "consolidated*"],
+    }
+    assert calls == [{"model": "org/tiny", "revision": revision, **patterns}]
     assert (provenance.source, provenance.revision) == (source, folder.name)
+
+
+def test_what_is_fetched_of_a_model(
+    write_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library filters by these patterns: no code, no pickles, the weights once."""
+    calls = use_hub(monkeypatch, write_folder())
+    open_source("hf:org/tiny")
+    offered = [
+        *("config.json", "model-00001-of-00002.safetensors", "tokenizer.json", "README.md"),
+        *("chat_template.jinja", "generation_config.json"),
+    ]
+    others = [
+        *("modeling_tiny.py", "pytorch_model.bin", "model.pt", "training_args.bin", "x.gguf"),
+        *("onnx/model.json", "original/params.json", "consolidated.safetensors"),
+    ]
+    allow, ignore = (
+        [str(pattern) for pattern in cast("list[object]", calls[0][key])]
+        for key in ("allow_patterns", "ignore_patterns")
+    )
+    found = filter_repo_objects([*offered, *others], allow_patterns=allow, ignore_patterns=ignore)
+    assert list(found) == offered
+
+
+def test_the_license_of_a_hub_model_is_known(
+    write_folder: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write_folder()
+    (folder / "README.md").write_text("---\nlicense: llama3.2\n---\n")
+    use_hub(monkeypatch, folder)
+    assert open_source("hf:org/tiny").provenance.license == "llama3.2"
 
 
 def test_progress_is_reported(

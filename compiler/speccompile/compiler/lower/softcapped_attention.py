@@ -1,0 +1,132 @@
+"""OpenVINO: attention with a softcap, which its paged operator lacks, as matrix products.
+
+The caches of such a layer become what the rows so far are, [B, Hkv, L, D], and the graph returns
+the new rows, [B, Hkv, N, D], as ``new_key_cache.i`` and ``new_value_cache.i``: the runtime appends
+them. A row of position p is in slot p, so a lowered graph takes chains of proposals only. Every
+step copies its context, which the paged operator does not: slower, but the same numbers.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from speccompile.compiler.graph import GraphBuilder, declare
+from speccompile.compiler.lower.cached_attention import (
+    CachedAttention,
+    cached_attentions,
+    extent,
+    replace_interface,
+)
+from speccompile.compiler.lower.passes import Pass
+
+__all__ = ["SOFTCAPPED_ATTENTION"]
+
+
+def _rewrite(model: ir.Model) -> int:
+    graph = model.graph
+    found = [attention for attention in cached_attentions(model) if attention.softcap]
+    if not found:
+        return 0
+    positions = next((each for each in graph.inputs if each.name == "position_ids"), None)
+    added = [] if positions else [declare("position_ids", ir.DataType.INT64, ("B", "N"))]
+    masks: dict[int | None, ir.Value] = {}
+    for attention in found:
+        _replace(graph, attention, positions or added[0], masks)
+    replace_interface(model, added, {str(value.name) for value in graph.outputs})
+    return len(found)
+
+
+def _replace(
+    graph: ir.Graph,
+    attention: CachedAttention,
+    positions: ir.Value,
+    masks: dict[int | None, ir.Value],
+) -> None:
+    builder = GraphBuilder(initializers=dict(graph.initializers))  # to share constants
+    path, window = str(attention.node.name), attention.window
+    keys = builder.op("Concat", f"{path}/keys", attention.key_cache, attention.key, axis=2)
+    values = builder.op("Concat", f"{path}/values", attention.value_cache, attention.value, axis=2)
+    if window not in masks:
+        masks[window] = _mask(builder, f"/mask.{window or 'all'}", keys, positions, window)
+    mixed = _attend(builder, attention, keys, values, masks[window])
+    for cache, rows in (
+        (attention.key_cache, attention.key),
+        (attention.value_cache, attention.value),
+    ):
+        _return_rows(graph, builder, cache, rows)
+    builder.splice(graph, attention.node)
+    attention.node.outputs[0].replace_all_uses_with(mixed)
+
+
+def _mask(
+    builder: GraphBuilder, path: str, keys: ir.Value, positions: ir.Value, window: int | None
+) -> ir.Value:
+    """0 where a row sees a slot and minus infinity elsewhere, [B, 1, N, slots]."""
+    zero, one, last, heads = (
+        builder.constant(f"slots.{name}", np.array(value))
+        for name, value in (("first", 0), ("step", 1), ("axis", [2]), ("heads", [1]))
+    )
+    count = builder.op("Shape", f"{path}/shape", keys, start=2, end=3)
+    count = builder.op("Squeeze", f"{path}/count", count)
+    slots = builder.op("Range", f"{path}/slots", zero, count, one)
+    rows = builder.op("Unsqueeze", f"{path}/rows", positions, last)
+    seen = builder.op("LessOrEqual", f"{path}/past", slots, rows)
+    if window:
+        width = builder.constant(f"slots.window.{window}", np.array(window))
+        first = builder.op("Sub", f"{path}/before", rows, width)
+        recent = builder.op("Greater", f"{path}/recent", slots, first)
+        seen = builder.op("And", f"{path}/seen", seen, recent)
+    visible, hidden = (
+        builder.constant(f"score.{name}", np.array(value, np.float32))
+        for name, value in (("visible", 0.0), ("hidden", -np.inf))
+    )
+    bias = builder.op("Where", f"{path}/bias", seen, visible, hidden)
+    return builder.op("Unsqueeze", path, bias, heads)
+
+
+def _attend(
+    builder: GraphBuilder,
+    attention: CachedAttention,
+    keys: ir.Value,
+    values: ir.Value,
+    mask: ir.Value,
+) -> ir.Value:
+    """[B, H, N, D]. The query heads of one key head are rows of one product."""
+    path, cap = attention.node.name, attention.softcap
+    heads, kv_heads = attention.heads, attention.kv_heads
+    apart, shared = (
+        builder.constant(f"shape.scores.{count}", np.array([0, count, -1, 0]))
+        for count in (heads, kv_heads)
+    )
+    factor, ceiling = (
+        builder.constant(f"scale.{value!r}", np.array(value, np.float32))
+        for value in (attention.scale / cap, cap)
+    )
+    query = builder.op("Reshape", f"{path}/shared", attention.query, shared)
+    turned = builder.op("Transpose", f"{path}/turned", keys, perm=[0, 1, 3, 2])
+    scores = builder.op("MatMul", f"{path}/scores", query, turned)
+    scores = builder.op("Mul", f"{path}/scaled", scores, factor)
+    scores = builder.op("Tanh", f"{path}/Tanh", scores)
+    scores = builder.op("Mul", f"{path}/capped", scores, ceiling)
+    scores = builder.op("Reshape", f"{path}/apart", scores, apart)
+    scores = builder.op("Add", f"{path}/masked", scores, mask)
+    weights = builder.op("Softmax", f"{path}/Softmax", scores, axis=-1)
+    weights = builder.op("Reshape", f"{path}/weights", weights, shared)
+    mixed = builder.op("MatMul", f"{path}/mixed", weights, values)
+    return builder.op("Reshape", f"{path}/heads", mixed, apart)
+
+
+def _return_rows(graph: ir.Graph, builder: GraphBuilder, cache: ir.Value, rows: ir.Value) -> None:
+    """Let the graph take the cache up to here, and return what to append to it."""
+    name, heads, width = f"new_{cache.name}", extent(cache, 1), extent(cache, 3)
+    cache.shape = ir.Shape(("B", heads, "L", width))
+    index = [value.name for value in graph.outputs].index(name)
+    graph.outputs[index].name = f"{name}.replaced"
+    returned = builder.op("Identity", name, rows)
+    returned.type = ir.TensorType(ir.DataType.FLOAT)
+    returned.shape = ir.Shape(("B", heads, "N", width))
+    graph.outputs[index] = returned
+
+
+SOFTCAPPED_ATTENTION = Pass("softcapped_attention", _rewrite)

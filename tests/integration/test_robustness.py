@@ -1,0 +1,271 @@
+"""Builds that are killed or run out of disk: the old artifact stays whole, and a rerun succeeds.
+
+The tests share a copy of the cache of finished stages, from which each takes those that shall run.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speccompile.compiler.build import build
+from speccompile.compiler.execute import Observer
+from speccompile.compiler.pipeline import plan
+from speccompile.compiler.recipe import load_recipe
+from speccompile.runtime.artifact import open_artifact
+
+_SHIM = Path(__file__).with_name("full_disk.c")
+_FULL = "No space left on device"
+
+# A build that kills its process group before the n-th call of a function within `publish`.
+_KILLED_IN_PUBLISH = """
+import os, signal, sys
+from speccompile.compiler import build as building, publish as publishing
+from speccompile.cli.main import main
+
+function, count, swaps = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+del sys.argv[1:4]
+original, publish = getattr(os, function), building.publish
+
+def guarded(*arguments, **options):
+    global count
+    count -= 1
+    if count == 0:
+        os.killpg(0, signal.SIGKILL)
+    return original(*arguments, **options)
+
+def guarded_publish(*arguments):
+    setattr(os, function, guarded)
+    publish(*arguments)
+
+building.publish = guarded_publish
+if not swaps:
+    publishing._swap = lambda *_: False
+main()
+"""
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a test builds: all of it below one folder, its disk."""
+
+    disk: Path
+    recipe: Path
+    old_recipe: Path
+
+    @property
+    def cache(self) -> Path:
+        return self.disk / "cache"
+
+    @property
+    def destination(self) -> Path:
+        return self.disk / "out" / "tiny"
+
+    @property
+    def stages(self) -> list[str]:
+        return [stage.name for stage in plan(load_recipe(str(self.recipe)))] + ["validate"]
+
+    def arguments(self, recipe: Path | None = None) -> list[str]:
+        paths = ["-o", str(self.destination), "--cache", str(self.cache)]
+        return ["build", str(recipe or self.recipe), "--json", *paths]
+
+    def name(self) -> str:
+        """Of the artifact in place; raises unless all of it is whole."""
+        return open_artifact(self.destination).manifest.name
+
+    def results(self, stage: str) -> list[Path]:
+        folders = (self.cache / "stages").glob(f"{stage.replace(' ', '-')}-*")
+        return [path for path in folders if path.suffix == ""]
+
+    def forget(self, *stages: str) -> None:
+        for stage in stages:
+            for folder in self.results(stage):
+                shutil.rmtree(folder)
+
+    def leftovers(self) -> list[str]:
+        paths = (*(self.cache / "stages").iterdir(), *self.destination.parent.iterdir())
+        return [path.name for path in paths if path.suffix in (".part", ".log", ".staging", ".old")]
+
+
+@pytest.fixture(scope="module")
+def shared_site(
+    recipe_file: Path, artifact: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Site:
+    folder = tmp_path_factory.mktemp("robustness")
+    old_recipe = folder / "old.toml"
+    text = recipe_file.read_text(encoding="utf-8")
+    old_recipe.write_text(text.replace('name = "tiny"', 'name = "old"'), encoding="utf-8")
+    site = Site(folder / "disk", recipe_file, old_recipe)
+    shutil.copytree(cache, site.cache)
+    return site
+
+
+@pytest.fixture
+def site(shared_site: Site) -> Site:
+    """Every stage is in the cache; an artifact named "old" is in place."""
+    for recipe in (shared_site.recipe, shared_site.old_recipe):
+        _build_here(shared_site, recipe)
+    assert shared_site.name() == "old"
+    return shared_site
+
+
+def test_killed_at_each_stage(site: Site, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    for position, stage in enumerate(site.stages):
+        hidden = site.results(stage)
+        assert hidden, stage
+        for folder in hidden:
+            folder.rename(aside / folder.name)
+        _kill_in(site, stage, delay=position % 3 * 0.1)
+        assert site.name() == "old", stage
+        assert not site.results(stage), stage
+        for folder in hidden:
+            (aside / folder.name).rename(folder)
+    report = _finish(site)
+    assert all(entry["cached"] for entry in report["stages"])
+    assert site.name() == "tiny"
+    assert site.leftovers() == []
+
+
+def test_a_killed_build_is_resumed_where_it_stopped(site: Site) -> None:
+    site.forget("export draft", "measure draft", "validate")
+    _kill_in(site, "measure draft", delay=0)
+    assert site.name() == "old"
+    ran = [entry["name"] for entry in _finish(site)["stages"] if not entry["cached"]]
+    assert ran == ["measure draft", "validate"]
+    assert site.name() == "tiny"
+    assert site.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("function", "count", "swaps", "places"),
+    [
+        ("fsync", 1, True, {"tiny": "old"}),
+        ("rename", 1, True, {"tiny": "tiny", ".tiny.staging": "old"}),
+        ("unlink", 1, True, {"tiny": "tiny", ".tiny.old": "old"}),
+        ("unlink", 4, True, {"tiny": "tiny"}),
+        ("rename", 1, False, {"tiny": "old"}),
+        ("rename", 2, False, {".tiny.old": "old"}),  # where the file system cannot swap names
+    ],
+)
+def test_killed_inside_publish(
+    site: Site, function: str, count: int, swaps: bool, places: dict[str, str]
+) -> None:
+    """`places` says where whole artifacts are then, and which."""
+    driver = [sys.executable, "-c", _KILLED_IN_PUBLISH, function, str(count), str(swaps)]
+    done = _run([*driver, *site.arguments()])
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    for name, held in places.items():
+        assert open_artifact(site.destination.with_name(name)).manifest.name == held
+    _finish(site)
+    assert site.name() == "tiny"
+    assert site.leftovers() == []
+
+
+def test_full_at_the_nth_write(site: Site, tmp_path: Path) -> None:
+    library = _compiled_shim(tmp_path)
+    forgotten = ("check", "export draft", "lower draft openvino")
+    site.forget(*forgotten)
+    _, writes = _run_on_full_disk(site, tmp_path, library, room=10**9)
+    assert site.name() == "tiny"
+    assert writes > 20
+    _build_here(site, site.old_recipe)
+    for room in (0, 1, 4, 16, writes // 2, writes - 1):
+        site.forget(*forgotten)
+        done, used = _run_on_full_disk(site, tmp_path, library, room)
+        assert used > room
+        assert done.returncode == 1, (room, done.stderr)
+        assert done.stdout == ""
+        (line,) = done.stderr.splitlines()
+        assert line.startswith("error: "), room
+        assert _FULL in line, room
+        assert "free some space" in line or "make room" in line, (room, line)
+        assert site.name() == "old"
+        assert site.leftovers() == []
+    _finish(site)
+    assert site.name() == "tiny"
+    assert site.leftovers() == []
+
+
+def _build_here(site: Site, recipe: Path) -> None:
+    build(load_recipe(str(recipe)), site.destination, cache=site.cache, observer=Observer())
+
+
+def _kill_in(site: Site, stage: str, delay: float) -> None:
+    """Start a build, and kill all its processes soon after it began with `stage`."""
+    pattern = f"{stage.replace(' ', '-')}-*.part"
+    stages = site.cache / "stages"
+    earlier = set(stages.glob(pattern))
+    with _start(site.arguments()) as process:
+        while not set(stages.glob(pattern)) - earlier:
+            assert process.poll() is None, f"ended before {stage}"
+            time.sleep(0.005)
+        time.sleep(delay)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+
+
+def _finish(site: Site, recipe: Path | None = None) -> dict[str, Any]:
+    """Build undisturbed; returns the report."""
+    command = [sys.executable, "-m", "speccompile.cli.main", *site.arguments(recipe)]
+    done = _run(command)
+    assert (done.returncode, done.stderr) == (0, "")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def _run_on_full_disk(
+    site: Site, tmp_path: Path, library: Path, room: int
+) -> tuple[subprocess.CompletedProcess[str], int]:
+    """Build where only `room` writes succeed; returns how many there were, failed ones included."""
+    counter = tmp_path / "counter"
+    counter.write_bytes(struct.pack("q", room))
+    done = _run(
+        [sys.executable, "-m", "speccompile.cli.main", *site.arguments()],
+        {"LD_PRELOAD": str(library), "FULL_COUNTER": str(counter), "FULL_FOLDER": str(site.disk)},
+    )
+    (left,) = struct.unpack("q", counter.read_bytes())
+    return done, room - left
+
+
+def _compiled_shim(folder: Path) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("needs a C compiler to make writes fail")
+    library = folder / "full_disk.so"
+    command = [compiler, "-O1", "-shared", "-fPIC", str(_SHIM), "-o", str(library), "-ldl"]
+    subprocess.run(command, check=True, capture_output=True)
+    return library
+
+
+def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "speccompile.cli.main", *arguments]
+    null = subprocess.DEVNULL
+    return subprocess.Popen(command, stdout=null, stderr=null, start_new_session=True)
+
+
+def _run(
+    command: Sequence[str], environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=os.environ | (environment or {}),
+        capture_output=True,
+        text=True,
+        start_new_session=True,
+        timeout=120,
+        check=False,
+    )
