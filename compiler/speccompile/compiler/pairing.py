@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -32,11 +33,11 @@ class Vocabulary:
     files: Mapping[str, Any]
     rows: int
 
-    @property
+    @cached_property
     def tokenizer(self) -> Tokenizer:
         return Tokenizer.from_str(self.files["tokenizer_json"])
 
-    @property
+    @cached_property
     def tokens(self) -> dict[int, str]:
         """Every token by its id, added ones included."""
         vocabulary = self.tokenizer.get_vocab(with_added_tokens=True)
