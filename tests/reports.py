@@ -75,6 +75,7 @@ _REPORT: dict[str, Any] = {
         {"name": "load target", "seconds": 1.5, "peak_memory_bytes": 247_000_000, "cached": True},
         {"name": "validate", "seconds": 21.25, "peak_memory_bytes": 812_000_000, "cached": False},
     ],
+    "warnings": ["line 2 of the [chat] template is '<a>' to the target; the target's is used"],
     "models": {
         "target": {
             "source": "./<model>",

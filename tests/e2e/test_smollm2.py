@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
@@ -12,15 +13,20 @@ from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.contract import build_contract
 from speccompile.compiler.execute import Observer
+from speccompile.compiler.lower.backends import lowering
+from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.quantize import write_weights
 from speccompile.compiler.recipe import load_recipe
 from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.sources.checkpoint import Checkpoint, SourceError
 from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.compiler.weights import Weights
+from speccompile.runtime.drafting.ngram import NgramDraft
+from speccompile.runtime.engines.opening import open_engine
+from speccompile.runtime.manifest import EngineInfo
 from speccompile.runtime.runner import Runner
-from speccompile.runtime.session import Finish, Request
-from tests.oracle import transformers_model
+from speccompile.runtime.session import Finish, Request, Session
+from tests.oracle import Greedy, chat_tokens, greedy, transformers_model
 
 pytestmark = pytest.mark.model
 
@@ -28,6 +34,9 @@ _PROMPTS = (
     "Write a Python function that checks whether a string is a palindrome.",
     "What is the capital of France?",
 )
+_REPEATING = "Say these words three times: red, green, blue, red, green, blue."
+
+_CAPACITY = 160
 
 
 @pytest.fixture(scope="module")
@@ -49,22 +58,96 @@ def checkpoint() -> Checkpoint:
         raise
 
 
+@pytest.fixture(scope="module")
+def weights(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the weights in fp32."""
+    folder = tmp_path_factory.mktemp("fp32")
+    write_weights(checkpoint.config, checkpoint.tensor, "fp32", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def oracle(checkpoint: Checkpoint) -> Any:  # noqa: ANN401 - transformers has no types
+    return transformers_model(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def expected_texts(checkpoint: Checkpoint, oracle: Any) -> list[tuple[list[int], Greedy]]:  # noqa: ANN401
+    """Prompts, and what transformers makes of them."""
+    files = checkpoint.tokenizer
+    prompts = [chat_tokens(files, text) for text in (*_PROMPTS, _REPEATING)]
+    return [(prompt, greedy(oracle, prompt, 32, files.eos_token_ids)) for prompt in prompts]
+
+
 def test_the_contract_equals_transformers_on_the_real_weights(
-    checkpoint: Checkpoint, tmp_path: Path
+    checkpoint: Checkpoint,
+    oracle: Any,  # noqa: ANN401
+    weights: Path,
+    tmp_path: Path,
 ) -> None:
     import torch
 
     config = checkpoint.config
-    write_weights(config, checkpoint.tensor, "fp32", tmp_path)
-    ir.save(build_contract(config, Weights(tmp_path), 96), tmp_path / "model.onnx")
-    model = transformers_model(checkpoint)
+    ir.save(build_contract(config, Weights(weights), 96), tmp_path / "model.onnx")
     tokens = np.random.default_rng(0).integers(0, config.vocab_size, 64).tolist()
     with torch.inference_mode():
-        expected = model(torch.tensor([tokens])).logits[0].numpy()
-    engine = ContractEngine(tmp_path / "model.onnx")
+        expected = oracle(torch.tensor([tokens])).logits[0].numpy()
+    engine = ContractEngine(tmp_path / "model.onnx", weights)
     prompt = engine.step(tokens[:48]).copy()
     actual = np.concatenate([prompt, engine.step(tokens[48:])])
     assert np.abs(actual - expected).max() / np.abs(expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("backend", ["openvino", "onnxruntime"])
+def test_greedy_text_in_fp32_equals_transformers(
+    checkpoint: Checkpoint,
+    weights: Path,
+    expected_texts: list[tuple[list[int], Greedy]],
+    backend: Literal["openvino", "onnxruntime"],
+    tmp_path: Path,
+) -> None:
+    config = checkpoint.config
+    graph = build_contract(config, Weights(weights), _CAPACITY)
+    run_passes(graph, lowering(backend, "fp32"))
+    ir.save(graph, tmp_path / "model.onnx", external_data="model.onnx.data")
+    info = EngineInfo(
+        role="target",
+        backend=backend,
+        graph="model.onnx",
+        precision="fp32",
+        arithmetic="fp32",
+        layers=config.layers,
+        kv_heads=config.kv_heads,
+        heads=config.heads,
+        head_dim=config.head_dim,
+        capacity=_CAPACITY,
+        vocab_size=config.vocab_size,
+        min_rows=2,
+        shares_cache=False,
+    )
+    engine = open_engine(info, tmp_path / info.graph)
+    drafted = 0
+    for prompt, expected in expected_texts:
+        for draft in (None, NgramDraft()):
+            session = Session(engine, draft)
+            request = Request(32, draft_length=5 if draft else 0, stop_tokens=expected.stop)
+            difference = expected.difference(list(session.generate(prompt, request)))
+            assert difference is None or difference.tie, difference
+            drafted += sum(session.statistics.accepted)
+    assert drafted > 0
+
+
+def test_another_text_is_told_from_transformers(
+    expected_texts: list[tuple[list[int], Greedy]],
+) -> None:
+    (_, expected), *_ = expected_texts
+    tokens = expected.tokens
+    changed = expected.difference([*tokens[:5], tokens[5] + 1, *tokens[6:]])
+    assert changed is not None
+    assert (changed.position, changed.found, changed.tie) == (5, tokens[5] + 1, False)
+    shorter = expected.difference(tokens[:9])
+    assert shorter is not None
+    assert (shorter.position, shorter.found, shorter.tie) == (9, None, False)
 
 
 def test_speculation_changes_no_word(runner: Runner) -> None:

@@ -10,6 +10,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from speccompile.compiler.build import build
 from speccompile.compiler.execute import Observer
 from speccompile.compiler.recipe import load_recipe
+from tests.building import Builder
 
 _RECIPE = """
 name = "tiny"
@@ -61,6 +62,12 @@ def artifact(recipe_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFa
     """The built artifact; not to be changed: copy it first."""
     destination = tmp_path_factory.mktemp("artifacts") / "tiny"
     return build(load_recipe(str(recipe_file)), destination, cache=cache, observer=Observer()).path
+
+
+@pytest.fixture(scope="session")
+def build_of(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """Builds recipes given as tables, in seconds; see `Builder`."""
+    return Builder(tmp_path_factory.mktemp("builds"))
 
 
 def _write_model(folder: Path, *, seed: int, tied: bool) -> Path:

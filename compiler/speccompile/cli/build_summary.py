@@ -26,6 +26,8 @@ def print_summary(console: Console, built: Built) -> None:
     what = "ms a step by rows, change against full precision, * is chosen"
     console.print(f"\n[b]{escape(manifest.name)}[/]: {what}")
     console.print(_candidates(report, spacious=console.width >= _SPACIOUS))
+    for warning in report["warnings"]:
+        console.print(f"warning: {escape(warning)}")
     for role, stored in report["weights"].items():
         if kept := len(stored["kept_fp32"]):
             what = "values beyond the range of their precision"

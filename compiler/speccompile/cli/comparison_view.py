@@ -133,5 +133,6 @@ def _change(share: float, digits: int) -> str:
 
 
 def _nats(divergence: float) -> str:
-    """What is below 0 is rounding."""
-    return f"{max(divergence, 0.0):.1e}" if divergence < 1e-3 else f"{divergence:.4f}"
+    if divergence <= 0:  # by rounding
+        return "0"
+    return f"{divergence:.1e}" if divergence < 1e-3 else f"{divergence:.4f}"

@@ -17,10 +17,12 @@ from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.compile import Compiled
+from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
 from speccompile.compiler.stages.measure import read_costs
 from speccompile.compiler.stages.quality import read_quality
+from speccompile.compiler.weights import WEIGHTS_FILE
 from speccompile.compiler.zipapp import write_zipapp
 from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME
 from speccompile.runtime.host import cpu_flags
@@ -46,12 +48,19 @@ __all__ = [
 
 REPORTS_FOLDER = "reports"
 
-_ROLES = {"engines": "engine", "tokenizer": "tokenizer", "run.pyz": "runtime"}
+_ROLES = {
+    "engines": "engine",
+    "model": "contract",
+    "tokenizer": "tokenizer",
+    "run.pyz": "runtime",
+}
 _MEASURED_ROLES = {REPORTS_FOLDER: "report"}
 
 # The engines compile their kernels when they open, for the processor they find; this is the least
 # their x86-64 builds run on. What else the build host had is not required, only recorded.
 _RELIED_ON = ("avx2", "fma", "f16c")
+# Elsewhere an engine asked for bf16 would compute in another arithmetic.
+_RELIED_ON_FOR_BF16 = ("avx512_bf16", "amx_bf16")
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,8 @@ def assemble(
     results: Mapping[str, StageResult],
     chosen: Mapping[str, Candidate],
 ) -> Manifest:
-    """Fill `staging` with engines, tokenizer and runtime; returns a manifest that has no files."""
+    """Fill `staging` with engines, tokenizer, runtime and, if the recipe wants them, contracts;
+    returns a manifest that has no files."""
     model = Checked(results["load target"].folder, results["check"].folder)
     loaded = model.loaded
     engines: dict[str, EngineInfo] = {}
@@ -127,6 +137,8 @@ def assemble(
         for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
             shutil.copyfile(candidate.folder / name, staging / folder / name)
         engines[role] = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
+        if recipe.artifact.keep_onnx:
+            _write_contract(staging / "model" / role, role, results)
     _write_tokenizer(staging, loaded.tokenizer)
     write_zipapp(staging / "run.pyz")
     return Manifest(
@@ -166,6 +178,13 @@ def write_measurements(
     return measurements
 
 
+def _write_contract(folder: Path, role: str, results: Mapping[str, StageResult]) -> None:
+    """The graph and, beside it, the weights that it refers to by name."""
+    folder.mkdir(parents=True)
+    shutil.copyfile(results[f"export {role}"].folder / CONTRACT_FILE, folder / CONTRACT_FILE)
+    shutil.copyfile(results[f"quantize {role}"].folder / WEIGHTS_FILE, folder / WEIGHTS_FILE)
+
+
 def _write_tokenizer(staging: Path, tokenizer: Mapping[str, Any]) -> None:
     path = staging / TOKENIZER_FILE
     path.parent.mkdir()
@@ -177,9 +196,11 @@ def _write_tokenizer(staging: Path, tokenizer: Mapping[str, Any]) -> None:
 def _requirements(engines: Mapping[str, EngineInfo]) -> Requirements:
     packages = {engine.backend for engine in engines.values()} | {"tokenizers"}
     have = cpu_flags() or frozenset()
+    in_bf16 = any(engine.arithmetic == "bf16" for engine in engines.values())
+    needed = _RELIED_ON + (_RELIED_ON_FOR_BF16 if in_bf16 else ())
     return Requirements(
         architecture=platform.machine(),
-        cpu_flags=tuple(flag for flag in _RELIED_ON if flag in have),
+        cpu_flags=tuple(flag for flag in needed if flag in have),
         packages={name: ".".join(version(name).split(".")[:2]) for name in sorted(packages)},
     )
 

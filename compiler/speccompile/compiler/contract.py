@@ -27,7 +27,10 @@ import onnx_ir as ir
 from speccompile.compiler.decoder import DecoderConfig
 from speccompile.compiler.emit import DecoderEmitter
 
-__all__ = ["WINDOW_KEY", "build_contract"]
+__all__ = ["KEEP_FP32_KEY", "WINDOW_KEY", "build_contract"]
+
+KEEP_FP32_KEY = "speccompile.keep_fp32"
+"""Of the metadata of a node whose output fp16 cannot hold: its largest magnitude, as observed."""
 
 WINDOW_KEY = "speccompile.sliding_window"
 """Of the model's metadata: the window that `sliding_mask` stands for, in positions; 0 for none."""

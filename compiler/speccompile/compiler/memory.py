@@ -31,8 +31,8 @@ def check_budget(parts: Mapping[str, int], gigabytes: float | None) -> None:
     """Raise SpeccompileError, with the parts, if they take more than `gigabytes` (10^9 bytes)."""
     total = sum(parts.values())
     if gigabytes is not None and total > gigabytes * 1e9:
-        listing = ", ".join(f"{name} {size / 1e9:.2f}" for name, size in parts.items())
+        listing = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in parts.items())
         raise SpeccompileError(
-            f"engine.memory_gb is {gigabytes:g}, but the artifact takes {total / 1e9:.2f} GB "
+            f"engine.memory_gb is {gigabytes:g}, but the artifact takes {total / 1e9:.3g} GB "
             f"({listing}); raise it, lower context.length, or choose a lower precision"
         )

@@ -20,6 +20,8 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["PairError", "Vocabulary", "check_same_tokens"]
 
+_SHOWN = 48  # characters of a text that differs
+
 
 class PairError(SpeccompileError):
     """Draft and target do not fit together, or not the recipe."""
@@ -95,8 +97,8 @@ def _differs(what: str, ours: object, theirs: object) -> str:
     if isinstance(ours, str) and isinstance(theirs, str):
         pairs = enumerate(zip_longest(ours, theirs))
         start = max(next((at for at, (left, right) in pairs if left != right), 0) - 20, 0)
-        ours, theirs = ours[start:], theirs[start:]
-    return f"{what} is {ours!r:.60} to the target and {theirs!r:.60} to the draft"
+        ours, theirs = ours[start : start + _SHOWN], theirs[start : start + _SHOWN]
+    return f"{what} is {ours!r} to the target and {theirs!r} to the draft"
 
 
 def _merges(vocabulary: Vocabulary) -> list[object]:

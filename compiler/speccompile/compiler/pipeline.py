@@ -46,15 +46,16 @@ class Stage:
 def plan(recipe: Recipe) -> list[Stage]:
     """The stages of `recipe`.
 
-    Load the models and check that they fit together; run each in full precision for reference;
+    Load the models, check that they fit together and into memory; run each in full precision;
     then, for each role, quantize and export, for each engine lower, compile and judge the quality,
     and measure the engines against each other.
     """
     models: dict[str, ModelTable] = {"target": recipe.target}
     if recipe.draft and recipe.draft.source != "target":
         models["draft"] = recipe.draft
-    loads = [_load(name, model) for name, model in models.items()]
-    stages = [*loads, _check_pair(recipe, loads)]
+    stages = [_load(name, model) for name, model in models.items()]
+    loads = [stage.name for stage in stages]
+    stages += [_check_pair(recipe, loads), _budget(recipe, loads)]
     stages += [_reference(recipe, name) for name in models]
     for role in ("target", "draft") if recipe.draft else ("target",):
         stages += _Role(recipe, role, role if role in models else "target").stages()
@@ -96,15 +97,18 @@ def _load(name: str, model: ModelTable) -> Stage:
     return _stage(f"load {name}", "load", settings=settings)
 
 
-def _check_pair(recipe: Recipe, loads: Sequence[Stage]) -> Stage:
+def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
+    settings = {"context": recipe.context.length, "spare_rows": _SPARE_ROWS}
+    return _stage("check", "check", loads, settings)
+
+
+def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
     tables = {"target": recipe.target, "draft": recipe.draft}
     settings = {
-        "context": recipe.context.length,
-        "spare_rows": _SPARE_ROWS,
         "memory_gb": recipe.engine.memory_gb,
         "roles": {role: _weights(table) for role, table in tables.items() if table},
     }
-    return _stage("check", "check", [load.name for load in loads], settings)
+    return _stage("budget", "budget", ["check", *loads], settings)
 
 
 def _reference(recipe: Recipe, name: str) -> Stage:
@@ -167,7 +171,7 @@ class _Role:
             "backend": backend,
             "precision": self.table.precision,
             # Engines that share a cache have to agree on what is in it.
-            "arithmetic_of": self.recipe.target.precision if shares_cache else self.table.precision,
+            "arithmetic": _arithmetic(self.recipe.target if shares_cache else self.table),
             "threads": threads,
             "shares_cache": shares_cache,
         }
@@ -193,6 +197,11 @@ def _weights(model: ModelTable) -> dict[str, object]:
     """What decides the bytes of a role's weights."""
     keys = ("precision", "layers", "outlier_threshold", "smoothing", "activations")
     return {key: getattr(model, key) for key in keys}
+
+
+def _arithmetic(model: ModelTable) -> str:
+    """What is asked of an engine for `model`; not all can."""
+    return "bf16" if model.precision == "bf16" else "fp32"
 
 
 def _text(file: Path | None, name: str) -> str:

@@ -19,6 +19,9 @@ ROLES: tuple[Role, ...] = ("target", "draft")
 
 MEASURE_STAGE = "measure precisions"
 
+# A target verifies proposals of every length; a draft takes one step for each token, the first of
+# which may have two rows.
+_ROWS = {"target": list(range(1, LONGEST_DRAFT + 2)), "draft": [1, 2]}
 _SHARED = frozenset({"load", "check", "reference"})
 _OF_A_PRECISION = frozenset({"quantize", "export", "lower", "compile", "quality"})
 
@@ -113,7 +116,7 @@ def plan_variants(
         tuple(dict.fromkeys(name for pair in timed.values() for name in pair)),
         {
             "engines": timed,
-            "rows": list(range(1, LONGEST_DRAFT + 2)),
+            "rows": _ROWS,
             "threads": recipe.engine.threads,
         },
     )

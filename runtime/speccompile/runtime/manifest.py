@@ -120,7 +120,9 @@ def _check(manifest: Manifest) -> None:
         field = f"engines[{role!r}]"
         require(engine.role == role, f"{field}.role is {engine.role!r}")
         require(engine.graph in manifest.files, f"{field}.graph is no file: {engine.graph!r}")
-        require(engine.capacity >= context, f"{field}.capacity is below the context of {context}")
+        # A draft with a cache of its own may end before the target: it stops proposing there.
+        fits = engine.capacity >= context or (role == "draft" and not engine.shares_cache)
+        require(fits, f"{field}.capacity is below the context of {context}")
     for name, version in manifest.requires.packages.items():
         is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", version) is not None
         require(is_minor, f"requires.packages[{name!r}] must be major.minor, not {version!r}")

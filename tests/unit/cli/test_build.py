@@ -78,6 +78,7 @@ def test_the_summary_fits_a_terminal(build: Build, width: int) -> None:
     assert "tiny [b]: ms a step" in err
     assert "worth speculating: <because>" in lines
     assert "target: 1 tensor kept in fp32" in err
+    assert "warning: line 2 of the [chat] template is '<a>'" in err
     assert "reports/report.html" in err
 
 

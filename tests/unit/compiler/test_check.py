@@ -13,6 +13,7 @@ from tokenizers.models import BPE
 
 from speccompile.compiler.decoder import DecoderConfig, LayerKind
 from speccompile.compiler.pairing import PairError
+from speccompile.compiler.stages import budget
 from speccompile.compiler.stages.check import Checked, run
 from speccompile.runtime.errors import SpeccompileError
 
@@ -47,16 +48,9 @@ def _loaded(folder: Path, *, vocabulary: str = "abcd", **parts: Any) -> Path:  #
     return folder
 
 
-def _check(folder: Path, target: Path, draft: Path | None = None, **changes: object) -> Checked:
+def _check(folder: Path, target: Path, draft: Path | None = None) -> Checked:
     inputs = {"load target": target} | ({"load draft": draft} if draft else {})
-    stored = {"precision": "fp32", "layers": None}
-    settings = {
-        "context": 256,
-        "spare_rows": 8,
-        "memory_gb": None,
-        "roles": {"target": stored, "draft": stored},
-    }
-    run(folder, inputs, settings | changes)
+    run(folder, inputs, {"context": 256, "spare_rows": 8})
     return Checked(target, folder)
 
 
@@ -68,7 +62,7 @@ def test_a_pair_is_compiled_without_padding(tmp_path: Path) -> None:
     assert checked.config == replace(CONFIG, vocab_size=4)
     assert checked.capacity == 256 + 8
     assert Checked(draft, tmp_path).config.vocab_size == 4
-    assert Checked(draft, tmp_path).capacity == 100 + 8  # it stops proposing there
+    assert Checked(draft, tmp_path).capacity == 100  # it stops proposing there
 
 
 def test_the_first_differing_token_is_named(tmp_path: Path) -> None:
@@ -87,6 +81,10 @@ def test_a_context_beyond_the_target_is_refused(tmp_path: Path) -> None:
 def test_a_budget_is_kept(tmp_path: Path) -> None:
     target, cache = _loaded(tmp_path / "t"), 2 * 264 * 8 * 4
     needed = 2 * (WEIGHTS - 2 * 8 * 4) + cache  # the draft works in the target's cache
-    _check(tmp_path, target, memory_gb=needed / 1e9)
+    _check(tmp_path, target)
+    stored = {"precision": "fp32", "layers": None}
+    inputs = {"check": tmp_path, "load target": target}
+    settings = {"roles": {"target": stored, "draft": stored}}
+    budget.run(tmp_path, inputs, {**settings, "memory_gb": needed / 1e9})
     with pytest.raises(SpeccompileError, match=r"engine\.memory_gb is .*, but the artifact takes"):
-        _check(tmp_path, target, memory_gb=(needed - 1) / 1e9)
+        budget.run(tmp_path, inputs, {**settings, "memory_gb": (needed - 1) / 1e9})

@@ -22,14 +22,14 @@ def _role_stages(role: str) -> list[str]:
 
 def test_the_plan_reads_as_the_build() -> None:
     names = [stage.name for stage in plan(load_recipe("smollm2-135m"))]
-    opening = ["load target", "check", "reference target"]
+    opening = ["load target", "check", "budget", "reference target"]
     assert names == [*opening, *_role_stages("target"), *_role_stages("draft")]
 
 
 def test_a_draft_of_its_own_is_loaded_and_run_for_reference() -> None:
     stages = {stage.name: stage for stage in plan(load_recipe("smollm2-360m-with-135m"))}
-    assert list(stages)[:5] == [
-        *("load target", "load draft", "check"),
+    assert list(stages)[:6] == [
+        *("load target", "load draft", "check", "budget"),
         *("reference target", "reference draft"),
     ]
     # The draft is judged by the target's predictions too.
@@ -44,3 +44,24 @@ def test_a_key_follows_settings_and_inputs() -> None:
     assert before["a"] != after["a"]
     assert before["b"] != after["b"]
     assert keys([first, second]) == before
+
+
+def test_a_precision_changes_only_what_depends_on_it() -> None:
+    recipe = load_recipe("smollm2-135m")
+    finer = recipe.model_copy(
+        update={"target": recipe.target.model_copy(update={"precision": "fp32"})}
+    )
+    before, after = keys(plan(recipe)), keys(plan(finer))
+    same = {name for name, key in before.items() if after[name] == key}
+    # The draft is the target's own weights, and shares its cache.
+    assert same == {
+        "load target",
+        "check",
+        "reference target",
+        "quantize draft",
+        "export draft",
+    } | {
+        f"{step} draft {backend}"
+        for step in ("lower", "compile", "quality")
+        for backend in ("openvino", "onnxruntime")
+    } | {"measure draft"}

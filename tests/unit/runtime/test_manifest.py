@@ -95,6 +95,16 @@ def test_precisions(precision: Precision) -> None:
     assert parse_manifest(manifest.to_bytes(), "manifest.json") == manifest
 
 
+def test_only_a_draft_with_a_cache_of_its_own_may_end_before_the_target() -> None:
+    short = replace(DRAFT, capacity=128)
+    manifest = replace(MANIFEST, engines={"target": TARGET, "draft": short})
+    assert parse_manifest(manifest.to_bytes(), "manifest.json") == manifest
+    sharing = replace(
+        manifest, engines={"target": TARGET, "draft": replace(short, shares_cache=True)}
+    )
+    assert "engines['draft'].capacity is below the context" in refusal(sharing.to_bytes())
+
+
 def test_a_flipped_or_missing_byte_is_refused() -> None:
     data = MANIFEST.to_bytes()
     for index in range(0, len(data), 3):
@@ -115,7 +125,7 @@ FAULTS: list[tuple[str, object, str]] = [
     ("engines draft precision", "int4", "engines['draft'].precision must be one of fp32, fp16, "),
     ("engines draft cost_ms", {}, "engines['draft'] has the unknown key 'cost_ms'"),
     ("engines draft graph", "x", "engines['draft'].graph is no file: 'x'"),
-    ("engines draft capacity", 8, "engines['draft'].capacity is below the context of 256"),
+    ("engines target capacity", 8, "engines['target'].capacity is below the context of 256"),
     ("requires packages numpy", "2", "requires.packages['numpy'] must be major.minor, not '2'"),
     (f"files {TARGET.graph} sha256", "A" * 64, f"files['{TARGET.graph}'].sha256 must be 64 lower"),
     ("files ../up", {"sha256": "0" * 64, "size": 0, "role": "x"}, "files['../up'] is absolute or"),

@@ -1,17 +1,19 @@
 """Linear layers of one kind that read the same rows become one: q, k and v; gate and up.
 
 One wide matrix product streams the same bytes as several narrow ones, but wakes the threads once.
-The fused weights are read when the graph is written, one at a time.
+The fused weights are read when the graph is written, one at a time. Where the output of one of them
+is too large for fp16, so is that of the whole.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
+from speccompile.compiler.contract import KEEP_FP32_KEY
 from speccompile.compiler.graph import GraphBuilder
 from speccompile.compiler.lower.linear import (
     Linear,
@@ -71,6 +73,7 @@ def _fuse_group(graph: ir.Graph, group: Sequence[Linear]) -> None:
     matrix = _stacked_matrix(builder, path, [linear.matrix for linear in group])
     # All members round their rows alike: the first one's nodes do it for all.
     result = builder.op("MatMul", path, first.product.rows, transposed(builder, matrix, path))
+    _mark(result, [linear.product.node.outputs[0] for linear in group])
     outliers = [linear.outliers for linear in group if linear.outliers]
     if outliers:
         result = _add_outliers(builder, path, result, outliers)
@@ -79,6 +82,7 @@ def _fuse_group(graph: ir.Graph, group: Sequence[Linear]) -> None:
         result = builder.op(
             "Add", f"{path}/bias", result, _stacked(builder, f"{path}.bias", biases)
         )
+        _mark(result, [linear.output for linear in group])
     widths = builder.constant(
         f"{path}.widths", np.array([dimensions(linear.matrix.weight)[0] for linear in group])
     )
@@ -86,6 +90,14 @@ def _fuse_group(graph: ir.Graph, group: Sequence[Linear]) -> None:
     builder.splice(graph, first.product.node)
     for linear, part in zip(group, parts, strict=True):
         linear.output.replace_all_uses_with(part)
+
+
+def _mark(fused: ir.Value, members: Iterable[ir.Value]) -> None:
+    """Give the node of `fused` the largest `KEEP_FP32_KEY` among those of `members`."""
+    nodes = [node for value in members if (node := value.producer())]
+    marks = [mark for node in nodes if (mark := node.metadata_props.get(KEEP_FP32_KEY))]
+    if marks and (node := fused.producer()):
+        node.metadata_props[KEEP_FP32_KEY] = max(marks, key=float)
 
 
 def _add_outliers(

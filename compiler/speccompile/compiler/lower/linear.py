@@ -109,7 +109,11 @@ def lazy_weight(
     """An initializer computed of `sources` when it is written: memory holds one at a time."""
 
     def evaluate() -> ir.TensorProtocol:
-        array = np.ascontiguousarray(compute(*(stored_array(source) for source in sources)))
+        values = [stored_array(source) for source in sources]
+        array = np.ascontiguousarray(compute(*values))
+        if any(np.may_share_memory(array, value) for value in values):
+            array = array.copy()
+        values.clear()
         for source in sources:
             if isinstance(source.const_value, ir.ExternalTensor):
                 source.const_value.release()  # unmap what is not read again

@@ -22,7 +22,7 @@ from speccompile.compiler.pipeline import LIBRARIES
 from speccompile.compiler.quantize import read_stored
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.verdict import judge
-from speccompile.compiler.stages.check import Checked
+from speccompile.compiler.stages.check import Checked, read_warnings
 from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE, read_rewrites
 from speccompile.compiler.stages.reference import read_overflows
@@ -66,6 +66,7 @@ def document(
         },
         "recipe": json.loads(recipe.canonical()),
         "stages": [_stage(result) for result in results.values()],
+        "warnings": read_warnings(results["check"].folder),
         "models": {name: _model(name, results, manifest) for name in _models(results)},
         "fp16_overflows": {
             name: read_overflows(results[f"reference {name}"].folder) for name in _models(results)

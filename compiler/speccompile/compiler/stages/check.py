@@ -15,13 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.compiler.decoder import DecoderConfig
-from speccompile.compiler.memory import cache_bytes, check_budget, weight_bytes
 from speccompile.compiler.pairing import PairError, Vocabulary, check_same_tokens
 from speccompile.compiler.quantize import TensorReader
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.texts import probe_text
 
-__all__ = ["Checked", "run"]
+__all__ = ["Checked", "read_warnings", "run"]
 
 _FILE = "pair.json"
 _WINDOW = 256
@@ -31,10 +30,9 @@ _BY_TOKEN = ("model.embed_tokens.weight", "lm_head.weight")
 class Checked:
     """A loaded model as it is compiled: without the rows of its vocabulary that are padding.
 
-    `capacity` counts its cache slots: the context, or the model's own if that is shorter (a draft
-    stops proposing there), and the room that padding takes. Texts are read in pieces of `window`
-    tokens, which fit the caches of both models. `warnings` are differences of the pair that do no
-    harm.
+    `capacity` counts its cache slots: the context, and the room that padding takes; or the model's
+    own context where that is shorter, at which such a draft stops proposing. Texts are read in
+    pieces of `window` tokens, which fit the caches of both models.
     """
 
     def __init__(self, loaded: Path, checked: Path) -> None:
@@ -43,10 +41,9 @@ class Checked:
         self.config: DecoderConfig = replace(
             self.loaded.config, vocab_size=content["vocabulary"]["used"]
         )
-        context = min(content["context"], self.config.context_length)
-        self.capacity: int = context + content["spare_rows"]
+        context, own = content["context"], self.config.context_length
+        self.capacity: int = own if own < context else context + content["spare_rows"]
         self.window: int = content["window"]
-        self.warnings: list[str] = content["warnings"]
 
     def reader(self) -> TensorReader:
         """Open the weights again."""
@@ -58,9 +55,15 @@ class Checked:
         return without_padding
 
 
+def read_warnings(folder: Path) -> list[str]:
+    """Differences of the pair that do no harm, each in one line."""
+    content: dict[str, list[str]] = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    return content["warnings"]
+
+
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `context` and `spare_rows`, in tokens; `memory_gb`, or null; and by role how its
-    weights are stored, `roles`. The inputs are the `load` stages, the target's first."""
+    """Settings: `context` and `spare_rows`, in tokens. The inputs are the `load` stages, the
+    target's first."""
     models = {name.removeprefix("load "): Loaded(path) for name, path in inputs.items()}
     target, longest = models["target"], models["target"].config.context_length
     if settings["context"] > longest:
@@ -90,12 +93,3 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         ),
     }
     (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
-    parts: dict[str, int] = {}
-    for role, stored in settings["roles"].items():
-        model = Checked(inputs.get(f"load {role}", inputs["load target"]), folder)
-        parts[f"{role} weights"] = weight_bytes(
-            model.config, stored["precision"], dict(stored["layers"] or {})
-        )
-        if role == "target" or role in models:  # else it works in the target's cache
-            parts[f"{role} cache"] = cache_bytes(model.config, model.capacity)
-    check_budget(parts, settings["memory_gb"])

@@ -45,7 +45,7 @@ class Compiled:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `role`, `backend`, `precision`, `arithmetic_of`, `threads`, `shares_cache`.
+    """Settings: `role`, `backend`, `precision`, `arithmetic`, `threads`, `shares_cache`.
 
     The inputs are a `load`, the `check`, an `export`, a `quantize` and a `lower` stage.
     """
@@ -57,7 +57,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         backend=settings["backend"],
         graph=GRAPH_FILE,
         precision=settings["precision"],
-        arithmetic=_arithmetic(settings["backend"], settings["arithmetic_of"]),
+        arithmetic=_arithmetic(settings["backend"], settings["arithmetic"]),
         layers=config.layers,
         kv_heads=config.kv_heads,
         heads=config.heads,
@@ -82,10 +82,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _arithmetic(backend: str, precision: str) -> Literal["fp32", "bf16"]:
+def _arithmetic(backend: str, asked: str) -> Literal["fp32", "bf16"]:
     """bf16 sums where they are asked for and the engine and the processor have them."""
     native = not {"avx512_bf16", "amx_bf16"}.isdisjoint(cpu_flags() or ())
-    return "bf16" if precision == "bf16" and backend == "openvino" and native else "fp32"
+    return "bf16" if asked == "bf16" and backend == "openvino" and native else "fp32"
 
 
 def row_invariant_from(engine: Engine, tokens: Sequence[int], most: int = 9) -> int:

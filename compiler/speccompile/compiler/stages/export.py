@@ -8,16 +8,14 @@ from typing import Any
 
 import onnx_ir as ir
 
-from speccompile.compiler.contract import build_contract
+from speccompile.compiler.contract import KEEP_FP32_KEY, build_contract
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.reference import read_overflows
 from speccompile.compiler.weights import Weights
 
-__all__ = ["CONTRACT_FILE", "KEEP_FP32_KEY", "run"]
+__all__ = ["CONTRACT_FILE", "run"]
 
 CONTRACT_FILE = "contract.onnx"
-KEEP_FP32_KEY = "speccompile.keep_fp32"
-"""Of a node's metadata: the largest magnitude of its output on the calibration text."""
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ _STATES = "hidden.npy"
 _TOKENS = "tokens.npy"
 _OVERFLOWS = "overflows.json"
 
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = 128
 
 
 class Reference:

@@ -48,7 +48,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
     rows: list[int] = settings["rows"]
     model = artifact.manifest.model
-    costs = time_rows(engines, timed_context(model.vocab_size, model.context_length, rows), rows)
+    room = min(model.context_length, *(engine.capacity for engine in engines.values()))
+    costs = time_rows(engines, timed_context(model.vocab_size, room, rows), rows)
     content = {
         "cost_ms": costs,
         "lossless": not differing,

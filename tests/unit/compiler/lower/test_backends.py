@@ -5,7 +5,7 @@ import pytest
 from speccompile.compiler.lower.backends import lowering
 
 OPENVINO = ["fuse_projections", "softcapped_attention", "paged_attention", "last_rows"]
-ONNXRUNTIME = ["fuse_projections", "group_query_attention", "last_rows"]
+ONNXRUNTIME = ["fuse_projections", "group_query_attention", "last_rows", "turn_weights"]
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from speccompile.compiler.contract import KEEP_FP32_KEY
 from speccompile.compiler.lower.fuse_projections import FUSE_PROJECTIONS
 from speccompile.compiler.lower.passes import run_passes
 from tests.unit.compiler.lower.graphs import (
@@ -77,3 +78,20 @@ def test_no_weight_is_read_before_the_graph_is_written(
 
     monkeypatch.setattr(ir.ExternalTensor, "numpy", refuse)
     run_passes(model, [FUSE_PROJECTIONS])
+
+
+def test_what_fp16_cannot_hold_is_handed_over(tmp_path: Path) -> None:
+    write(tmp_path, STORAGES["fp16"])
+    model = contract(tmp_path)
+    peaks = {"q_proj": "70000", "k_proj": "100000", "v_proj/bias": "80000"}
+    for node in model.graph:
+        path = str(node.name).removeprefix("/model/layers.1/self_attn/")
+        if path in peaks:
+            node.metadata_props[KEEP_FP32_KEY] = peaks[path]
+    run_passes(model, [FUSE_PROJECTIONS])
+    marks = {node.name: node.metadata_props.get(KEEP_FP32_KEY) for node in model.graph}
+    fused = "/model/layers.1/self_attn/q_proj+k_proj+v_proj"
+    assert {name: mark for name, mark in marks.items() if mark} == {
+        fused: "100000",
+        f"{fused}/bias": "80000",
+    }
