@@ -71,6 +71,7 @@ precision = "fp16"                # or "fp32", "bf16", "int8"
 [draft]
 {draft}
 precision = "int8"                # or "fp32", "fp16", "bf16"
+smoothing = 0.5                   # SmoothQuant, of int8: closer to full precision at no cost
 length = "auto"                   # tokens per round, 1 to 8; "auto" measures and picks
 
 # The build measures every engine listed and keeps the fastest for each model.
