@@ -32,7 +32,10 @@ def speccompile(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
 def test_every_help_can_be_read(speccompile: Run) -> None:
     code, out, _ = speccompile("--help")
     assert code == 0
-    for command in ("build", "run", "bench", "verify", "inspect", "recipes"):
+    for command in (
+        *("build", "run", "bench", "verify", "inspect", "quantize"),
+        *("recipes", "recipe", "cache"),
+    ):
         assert command in out
         code, text, _ = speccompile(command, "--help")
         assert code == 0
@@ -190,6 +193,6 @@ def test_an_unknown_model_writes_nothing(speccompile: Run, tmp_path: Path) -> No
     recipe.write_text('name = "absent"\n[target]\nsource = "./no-such-folder"\n', encoding="utf-8")
     output = tmp_path / "out"
     code, _, err = speccompile("build", recipe, "-o", output, "--cache", tmp_path / "cache")
-    assert code == 1
+    assert code == 2
     assert "no-such-folder" in err
     assert not output.exists()
