@@ -94,9 +94,9 @@ def main() -> int:
     parser.add_argument("recipe")
     parser.add_argument("--role", choices=("target", "draft"), default="target")
     parser.add_argument("--engine", choices=(*BACKENDS, "both"), default="both")
-    parser.add_argument("--prompts", type=int, default=20, help="how many")
+    parser.add_argument("--prompts", type=positive, default=20, help="how many")
     parser.add_argument("--prompts-file", type=Path, help=".txt, one a line, or .jsonl")
-    parser.add_argument("--tokens", type=int, default=64, help="to generate per prompt")
+    parser.add_argument("--tokens", type=positive, default=64, help="to generate per prompt")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     try:
@@ -108,6 +108,13 @@ def main() -> int:
     print(report)
     wrong = any(not entry.tie for outcome in outcomes for entry in outcome.differences.values())
     return 1 if wrong else 0
+
+
+def positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{value} is too few; give at least 1")
+    return value
 
 
 def compare(arguments: argparse.Namespace) -> list[Outcome]:

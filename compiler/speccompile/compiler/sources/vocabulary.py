@@ -57,6 +57,8 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
     known = set(TokenKind)
     if unknown := set(types) - known:
         raise SourceError(f"{metadata.where}: token type {min(unknown)} is unknown")
+    used = _without_padding(tokens, types)
+    tokens, types = tokens[:used], types[:used]
     # Files differ in whether they mark these as control tokens; they are never text.
     kinds = [
         TokenKind.CONTROL if token in _ENDS else TokenKind(kind)
@@ -73,6 +75,15 @@ def read_vocabulary(metadata: Metadata) -> Vocabulary:
         eos=eos,
         ends=tuple(dict.fromkeys(token for token in [*stated, *written] if token is not None)),
     )
+
+
+def _without_padding(tokens: list[str], types: list[int]) -> int:
+    """How many tokens are the tokenizer's own: converters name one for every row that only rounds
+    the embedding up, which other copies of the model do not have."""
+    used = len(tokens)
+    while used and types[used - 1] == TokenKind.UNUSED and tokens[used - 1] == f"[PAD{used - 1}]":
+        used -= 1
+    return used
 
 
 def token_ids(where: str, tokens: list[str]) -> dict[str, int]:

@@ -128,13 +128,22 @@ def test_known_ends_are_found_by_their_text() -> None:
 
 
 def test_unused_and_unknown_tokens() -> None:
-    """Padding of a vocabulary keeps its ids and is never found in text."""
+    """Tokens that are there but unused keep their ids and are never found in text."""
     types = [3, 3, *[1] * 256, 2, 5, 5]
     tokenizer = rebuilt(tokenizer_metadata(token_type=types, merges=[]))
     assert tokenizer.get_vocab_size() == 261
     assert tokenizer.token_to_id("<tool>") == 260
     assert 260 not in tokenizer.encode("<tool>").ids
     assert tokenizer.encode("<he>").ids[1] == 258
+
+
+def test_tokens_that_only_pad_the_embedding_are_left_out() -> None:
+    padding = [f"[PAD{len(TOKENS) + number}]" for number in range(3)]
+    tokens, types = [*TOKENS, *padding], [3, 3, *[1] * 258, 4, 5, 5, 5]
+    tokenizer = rebuilt(tokenizer_metadata(tokens=tokens, token_type=types))
+    assert tokenizer.get_vocab() == rebuilt(tokenizer_metadata()).get_vocab()
+    types[-1] = 1  # a token of that name that is used, and then so are those before it
+    assert rebuilt(tokenizer_metadata(tokens=tokens, token_type=types)).get_vocab_size() == 264
 
 
 def test_the_default_of_several_chat_templates(tmp_path: Path) -> None:
