@@ -248,7 +248,7 @@ def as_text(arguments: argparse.Namespace, outcomes: Sequence[Outcome]) -> str:
     lines = [f"{arguments.recipe} {arguments.role} in fp32, greedy; {packages}"]
     for outcome in outcomes:
         total = outcome.equal + len(outcome.differences)
-        drafted = f", {outcome.drafted} of them drafted" if outcome.drafted else ""
+        drafted = f"; {outcome.drafted} proposals accepted" if outcome.drafted else ""
         lines.append(
             f"{outcome.decoding}: equal to transformers on {outcome.equal} of {total} prompts, "
             f"{outcome.tokens} tokens{drafted}"

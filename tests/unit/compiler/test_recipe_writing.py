@@ -115,7 +115,7 @@ def test_memory_is_estimated_from_the_dimensions(model: Model, tmp_path: Path) -
     # 640 M embeddings of 64 numbers; the layers are nothing to them.
     assert "10000000 token ids: 640.1 M parameters, about 1.3 GB in FP16" in text
     assert "640.1 M parameters, about 0.64 GB in INT8" in text
-    assert "take about 1.9 GB at run time" in text
+    assert "take about 3.2 GB at run time" in text
 
 
 def test_odd_names_are_written_as_they_are(

@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.memory import weight_bytes
 from speccompile.compiler.recipes.loading import RecipeError
 from speccompile.compiler.sources.checkpoint import Checkpoint
 
@@ -38,7 +39,10 @@ def recipe_text(target: Checkpoint, draft: Checkpoint | None, file: Path) -> str
     """
     name = recipe_name(target.provenance.source)
     used = [target, draft or target]
-    gigabytes = sum(map(_gigabytes, (model.config for model in used), _BYTES))
+    held = sum(
+        weight_bytes(model.config, precision, {})
+        for model, precision in zip(used, _BYTES, strict=True)
+    )
     drafted = f"drafted by {_title(draft)}" if draft else "drafted by its own weights"
     return _TEMPLATE.format(
         name=name,
@@ -47,7 +51,7 @@ def recipe_text(target: Checkpoint, draft: Checkpoint | None, file: Path) -> str
         target_size=_size(target.config, "fp16"),
         draft=_model(draft, file) if draft else _SELF,
         draft_size=_size(used[1].config, "int8"),
-        gigabytes=f"{gigabytes:.2g}",
+        gigabytes=f"{held / 1e9:.2g}",
         context=_context(used),
         longest=min(model.config.context_length for model in used),
     )
@@ -75,7 +79,7 @@ smoothing = 0.5                   # SmoothQuant, of int8: closer to full precisi
 length = "auto"                   # tokens per round, 1 to 8; "auto" measures and picks
 
 # The build measures every engine listed and keeps the fastest for each model.
-# The weights of both models take about {gigabytes} GB at run time; caches come on top.
+# They hold FP16 as FP32: the weights take about {gigabytes} GB at run time; caches come on top.
 [engine]
 cpu = ["openvino", "onnxruntime"]
 threads = 0                       # 0 is all cores
