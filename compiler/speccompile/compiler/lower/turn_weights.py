@@ -7,7 +7,9 @@ A matrix that is also read by row, a tied embedding, is left as it is: it is sto
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from speccompile.compiler.graph import GraphBuilder
 from speccompile.compiler.lower.linear import dimensions, lazy_weight, products
@@ -27,7 +29,7 @@ def _rewrite(model: ir.Model) -> int:
             builder,
             f"{name}.turned",
             [weight],
-            lambda stored: stored.T,
+            _turned,
             dtype,
             dimensions(weight)[::-1],
         )
@@ -37,6 +39,10 @@ def _rewrite(model: ir.Model) -> int:
         node.replace_input_with(1, turned)
         count += 1
     return count
+
+
+def _turned(stored: NDArray[np.generic]) -> NDArray[np.generic]:
+    return stored.T
 
 
 TURN_WEIGHTS = Pass("turn_weights", _rewrite)
