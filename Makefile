@@ -32,7 +32,7 @@ bench: artifacts/smollm2-135m/manifest.json
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[compiler,report,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[compiler,report,tensorrt-rtx,dev]'
 	touch $@
 
 clean:

@@ -7,7 +7,7 @@ from importlib.metadata import requires
 
 __all__ = ["missing_package"]
 
-_REQUIREMENT = re.compile(r"(?P<package>[\w.-]+).*?(?:extra == ['\"](?P<extra>\w+)['\"])?", re.S)
+_REQUIREMENT = re.compile(r"(?P<package>[\w.-]+).*?(?:extra == ['\"](?P<extra>[\w-]+)['\"])?", re.S)
 _FALLBACK = "compiler"
 """For what only our requirements require: the largest of the extras."""
 

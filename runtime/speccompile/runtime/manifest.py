@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Literal
 
@@ -19,13 +19,15 @@ from speccompile.runtime.records import parse_record, record_bytes, require
 __all__ = [
     "SCHEMA_VERSION",
     "EngineInfo",
+    "GpuEngines",
     "Manifest",
     "ModelInfo",
+    "PlanInfo",
     "Requirements",
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Of the manifest and the measurements together."""
 
 
@@ -68,6 +70,48 @@ class EngineInfo:
 
 
 @dataclass(frozen=True)
+class PlanInfo:
+    """One TensorRT plan, at the path `plan` in the artifact: one role at one cache `capacity`.
+
+    It decodes at most `batch` sequences together, with at most `rows` rows of each, and judges them
+    by `rule` (`speccompile.plugins.schema`). Arithmetic, caches and logits are fp16, but for nodes
+    that need fp32. A draft that `shares_cache` is bound to the target's.
+    """
+
+    role: Literal["target", "draft"]
+    plan: str
+    precision: Literal["fp32", "fp16", "bf16", "int8", "mixed"]
+    rule: Literal["greedy", "walk", "token", "traversal"]
+    layers: int
+    kv_heads: int
+    heads: int
+    head_dim: int
+    capacity: int
+    vocab_size: int
+    batch: int
+    rows: int
+    shares_cache: bool
+
+
+@dataclass(frozen=True)
+class GpuEngines:
+    """The plans for GPUs of one `architecture`, such as "sm89".
+
+    Plans run with the very version of the library that made them, on a driver of at least version
+    `cuda`. `kernels` is the path of the cubin that the plans' plugins launch, `plugin` the hash of
+    what these compute (`speccompile.plugins.cubins.abi`): the runtime's own must be the same.
+    """
+
+    library: Literal["tensorrt", "tensorrt_rtx"]
+    library_version: str
+    architecture: str
+    cuda: str
+    kernels: str
+    plugin: str
+    plans: tuple[PlanInfo, ...]
+
+
+@dataclass(frozen=True)
 class Requirements:
     """What a host must have; `packages` maps a distribution's name to a "major.minor" version."""
 
@@ -78,9 +122,11 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`engines` has a "target" and perhaps a "draft"; `provenance` is any JSON about the build.
+    """`engines`, for the CPU, has a "target" and perhaps a "draft"; `requires` is what they need.
 
-    `files` has every path but those of the two records and of the reports.
+    `gpus` are further engines by the name of their folder, none of which has to run on this host.
+    `provenance` is any JSON about the build. `files` has every path but those of the two records
+    and of the reports.
     """
 
     schema: int
@@ -91,6 +137,7 @@ class Manifest:
     requires: Requirements
     provenance: Mapping[str, object]
     files: Mapping[str, FileEntry]
+    gpus: Mapping[str, GpuEngines] = field(default_factory=dict[str, GpuEngines])
 
     def to_bytes(self) -> bytes:
         """The content of `manifest.json`; raises ValueError for a number that is not finite."""
@@ -126,3 +173,22 @@ def _check(manifest: Manifest) -> None:
     for name, version in manifest.requires.packages.items():
         is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", version) is not None
         require(is_minor, f"requires.packages[{name!r}] must be major.minor, not {version!r}")
+    for name, gpu in manifest.gpus.items():
+        _check_gpu(f"gpus[{name!r}]", gpu, manifest)
+
+
+def _check_gpu(field: str, gpu: GpuEngines, manifest: Manifest) -> None:
+    architecture, cuda = gpu.architecture, gpu.cuda
+    named = re.fullmatch("sm[0-9]{2,3}", architecture) is not None
+    require(named, f"{field}.architecture must be like sm89, not {architecture!r}")
+    is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", cuda) is not None
+    require(is_minor, f"{field}.cuda must be major.minor, not {cuda!r}")
+    require(gpu.kernels in manifest.files, f"{field}.kernels is no file: {gpu.kernels!r}")
+    for index, plan in enumerate(gpu.plans):
+        known = plan.plan in manifest.files
+        require(known, f"{field}.plans[{index}].plan is no file: {plan.plan!r}")
+    targets = {plan.capacity for plan in gpu.plans if plan.role == "target"}
+    require(bool(targets), f"{field} has no plan of the target")
+    for plan in gpu.plans:
+        alone = plan.shares_cache and plan.capacity not in targets
+        require(not alone, f"{field}: no target has the cache of {plan.plan!r}")

@@ -8,6 +8,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.plugins.philox import UNIFORM_BITS, uniform_bits
 from speccompile.runtime.errors import RequestError
 
 __all__ = ["Purpose", "Randomness", "Sampling", "law"]
@@ -47,18 +48,16 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Randomness:
-    """Counter-based uniform numbers (Philox), keyed by seed, position and purpose.
+    """Uniform numbers of one request, keyed by seed, position and purpose: `plugins.philox`.
 
-    A number belongs to a position of the sequence, not to a moment: rolling back, streaming or
-    interleaving requests does not change it.
+    They are those that a GPU draws for itself, bit for bit.
     """
 
     seed: int
 
     def uniform(self, position: int, purpose: Purpose) -> float:
         """The number in [0, 1) of one position and purpose."""
-        bits = np.random.Philox(key=self.seed, counter=[0, 0, position, int(purpose)])
-        return float(np.random.Generator(bits).random())
+        return float(uniform_bits(self.seed, position, purpose)) * 2.0**-UNIFORM_BITS
 
 
 def law(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:

@@ -58,7 +58,7 @@ def artifact(tmp_path: Path) -> Path:
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
     manifest = Manifest(
-        schema=2,
+        schema=3,
         name="tiny",
         compiler_version="0.1.0",
         model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 4, None, ()),

@@ -125,7 +125,8 @@ def test_canonical_writes_defaults_and_not_the_order_or_notation_of_the_file() -
     assert plain == (
         '{"artifact":{"keep_onnx":false},"calibrate":{"text":null,"tokens":2048},'
         '"context":{"length":2048},"description":"","draft":null,'
-        '"engine":{"cpu":["openvino","onnxruntime"],"memory_gb":null,"threads":0},'
+        '"engine":{"batch":1,"capacities":[],"cpu":["openvino","onnxruntime"],'
+        '"memory_gb":null,"tensorrt":[],"tensorrt_library":"auto","threads":0},'
         '"figures":[],"name":"x","purpose":"",'
         '"target":{"activations":"dynamic","layers":null,"license":"","outlier_threshold":0.0,'
         '"precision":"fp16","sha256":null,"smoothing":0.0,"source":"org/model"},'
@@ -183,7 +184,8 @@ MISTAKES = {
     "target.precison = 'fp16'": "target.precison is unknown; did you mean precision?",
     "draft.lenght = 1": "draft.lenght is unknown; did you mean length?",
     "engine.thread = 1": "engine.thread is unknown; did you mean threads?",
-    "engine.zzz = 1": "engine.zzz is unknown; engine takes cpu, threads, memory_gb",
+    "engine.zzz = 1": "engine.zzz is unknown; engine takes cpu, tensorrt, tensorrt_library, "
+    "capacities, batch, threads, memory_gb",
     "context.size = 1": "context.size is unknown; context takes length",
     "validate.promts = 1": "validate.promts is unknown; did you mean prompts?",
     # choices
@@ -201,7 +203,12 @@ MISTAKES = {
     "engine.cpu = ['OpenVINO']": 'engine.cpu[0] is "OpenVINO"; did you mean openvino?',
     "engine.cpu = ['tensorrt']": 'engine.cpu[0] is "tensorrt"; it should be "openvino" or '
     '"onnxruntime"',
-    "engine.cpu = ['openvino', 'openvino']": "engine.cpu repeats an engine; name each once",
+    "engine.cpu = ['openvino', 'openvino']": "engine.cpu repeats openvino; name each once",
+    "engine.tensorrt = ['sm89', 'sm89']": "engine.tensorrt repeats sm89; name each once",
+    "engine.tensorrt = ['sm88']": 'engine.tensorrt[0] is "sm88"; did you mean sm89?',
+    "engine.capacities = [2048]": "context holds 2048 tokens, but engine.capacities has 2048; "
+    "a plan for the whole context is always built",
+    "engine.capacities = [100]": "engine.capacities[0] is 100; it should be a multiple of 32",
     "engine.cpu = []": "engine.cpu is empty; name an engine, or leave the key out for all of them",
     # types
     "engine.threads = '5'": 'engine.threads is "5"; it should be a valid integer',

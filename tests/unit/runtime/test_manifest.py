@@ -9,8 +9,10 @@ from speccompile.runtime.errors import ArtifactError
 from speccompile.runtime.files import FileEntry
 from speccompile.runtime.manifest import (
     EngineInfo,
+    GpuEngines,
     Manifest,
     ModelInfo,
+    PlanInfo,
     Requirements,
     parse_manifest,
 )
@@ -34,7 +36,7 @@ TARGET = EngineInfo(
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")
 MANIFEST = Manifest(
-    schema=2,
+    schema=3,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 256, 2, 2, 16, None, (0, 2)),
@@ -42,6 +44,39 @@ MANIFEST = Manifest(
     requires=Requirements("x86_64", ("avx2",), {"openvino": "2026.4"}),
     provenance={"recipe": {"prompts": ["é\n", None, 1.5, True, -3]}},
     files={path: FileEntry("0" * 64, 3, "engine") for path in (TARGET.graph, DRAFT.graph)},
+)
+
+PLAN = PlanInfo(
+    role="target",
+    plan="engines/sm89/target.plan",
+    precision="fp16",
+    rule="traversal",
+    layers=2,
+    kv_heads=2,
+    heads=4,
+    head_dim=16,
+    capacity=288,
+    vocab_size=512,
+    batch=1,
+    rows=128,
+    shares_cache=False,
+)
+GPU = GpuEngines(
+    library="tensorrt_rtx",
+    library_version="1.7.1.116",
+    architecture="sm89",
+    cuda="13.0",
+    kernels="engines/sm89/kernels.cubin",
+    plugin="0" * 64,
+    plans=(PLAN,),
+)
+WITH_GPU = replace(
+    MANIFEST,
+    gpus={"sm89": GPU},
+    files={
+        **MANIFEST.files,
+        **dict.fromkeys((PLAN.plan, GPU.kernels), FileEntry("1" * 64, 3, "engine")),
+    },
 )
 
 
@@ -105,6 +140,29 @@ def test_only_a_draft_with_a_cache_of_its_own_may_end_before_the_target() -> Non
     assert "engines['draft'].capacity is below the context" in refusal(sharing.to_bytes())
 
 
+def test_engines_for_gpus() -> None:
+    assert parse_manifest(WITH_GPU.to_bytes(), "manifest.json") == WITH_GPU
+    assert WITH_GPU.identity != MANIFEST.identity
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (replace(GPU, architecture="89"), ".architecture must be like sm89, not '89'"),
+        (replace(GPU, cuda="13"), ".cuda must be major.minor, not '13'"),
+        (replace(GPU, kernels="x"), ".kernels is no file: 'x'"),
+        (replace(GPU, plans=(replace(PLAN, plan="x"),)), ".plans[0].plan is no file: 'x'"),
+        (replace(GPU, plans=(replace(PLAN, role="draft"),)), " has no plan of the target"),
+        (
+            replace(GPU, plans=(PLAN, replace(PLAN, role="draft", capacity=64, shares_cache=True))),
+            ": no target has the cache of 'engines/sm89/target.plan'",
+        ),
+    ],
+)
+def test_faults_of_engines_for_gpus(changed: GpuEngines, message: str) -> None:
+    assert f"gpus['sm89']{message}" in refusal(replace(WITH_GPU, gpus={"sm89": changed}).to_bytes())
+
+
 def test_a_flipped_or_missing_byte_is_refused() -> None:
     data = MANIFEST.to_bytes()
     for index in range(0, len(data), 3):
@@ -114,7 +172,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 def test_an_artifact_of_the_first_schema_is_refused_by_what_is_read() -> None:
     message = refusal(b'{"schema": 1, "defaults": {}}')
-    assert "schema 1 is older than this speccompile reads (2): build it again" in message
+    assert "schema 1 is older than this speccompile reads (3): build it again" in message
 
 
 # The place in the document, what is put there, and what the refusal says.

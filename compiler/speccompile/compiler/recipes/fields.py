@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -21,6 +21,8 @@ from speccompile.compiler.recipes.paths import portable, resolve_file, resolve_s
 
 __all__ = [
     "Activations",
+    "Architectures",
+    "Capacities",
     "DraftLength",
     "Engines",
     "FigureCommand",
@@ -35,8 +37,11 @@ __all__ = [
     "Source",
 ]
 
+Architecture = Literal["sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm120", "sm121"]
 LayerPrecision = Literal["fp32", "fp16", "bf16", "int8"]
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
+
+_Item = TypeVar("_Item")
 
 
 def _line(text: str) -> str:
@@ -55,9 +60,14 @@ def _draft_length(value: object) -> object:
 def _engines(engines: tuple[str, ...]) -> tuple[str, ...]:
     if not engines:  # not `min_length`, which counts only the items that are right
         raise ValueError("is empty; name an engine, or leave the key out for all of them")
-    if len(set(engines)) < len(engines):
-        raise ValueError("repeats an engine; name each once")
-    return engines
+    return _once(engines)
+
+
+def _once(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    for item in items:
+        if items.count(item) > 1:
+            raise ValueError(f"repeats {item}; name each once")
+    return items
 
 
 def _pinned(digest: str | None, info: ValidationInfo) -> str | None:
@@ -150,4 +160,10 @@ Smoothing = Annotated[float, Field(ge=0.0, le=1.0), _Int8Only]
 Activations = Annotated[Literal["dynamic", "static"], _Int8Only]
 DraftLength = Annotated[int | Literal["auto"], BeforeValidator(_draft_length)]
 Engines = Annotated[tuple[Literal["openvino", "onnxruntime"], ...], _Lax, AfterValidator(_engines)]
+Architectures = Annotated[tuple[Architecture, ...], _Lax, AfterValidator(_once)]
+Capacities = Annotated[
+    tuple[Annotated[int, Field(ge=64, le=131072, multiple_of=32)], ...],
+    _Lax,
+    AfterValidator(_once),
+]
 FigureCommand = Annotated[str, Field(validate_default=True), AfterValidator(_with_measurement)]

@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from speccompile.compiler.recipes.fields import (
     Activations,
+    Architectures,
+    Capacities,
     DraftLength,
     Engines,
     FigureCommand,
@@ -89,9 +91,19 @@ class DraftTable(ModelTable):
 
 
 class EngineTable(Table):
-    """Where the models may run; the build measures every engine listed and keeps the fastest."""
+    """Where the models may run: on the CPU always, on the GPUs that are listed beside it."""
 
     cpu: Engines = ("openvino", "onnxruntime")
+    """The build measures every engine listed and keeps the fastest."""
+    tensorrt: Architectures = ()
+    """GPU architectures to compile TensorRT plans for, such as "sm89". Needs no GPU."""
+    tensorrt_library: Literal["auto", "tensorrt", "tensorrt_rtx"] = "auto"
+    """"auto" is `tensorrt` where it is installed, else `tensorrt_rtx`."""
+    capacities: Capacities = ()
+    """Of further plans, in tokens, below context.length: on a GPU the cost of a step follows the
+    capacity of the cache, not what is in it."""
+    batch: int = Field(default=1, ge=1, le=64)
+    """Sequences that a plan decodes together, at most."""
     threads: int = Field(default=0, ge=0)
     """0 is all cores."""
     memory_gb: float | None = Field(default=None, gt=0)
@@ -162,7 +174,7 @@ class Recipe(Table):
     draft: DraftTable | None = None
     """None drafts from n-grams of the text alone."""
     engine: EngineTable = EngineTable()
-    context: ContextTable = ContextTable()
+    context: ContextTable = Field(default=ContextTable(), validate_default=True)
     calibrate: CalibrateTable = CalibrateTable()
     # `validate` is taken: pydantic's BaseModel has a method of that name.
     validation: ValidateTable = Field(default=ValidateTable(), alias="validate")
@@ -187,6 +199,16 @@ class Recipe(Table):
         """
         tables = self.model_dump(mode="json", by_alias=True, context=self._origin)
         return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+    @field_validator("context")
+    @classmethod
+    def _holds_capacities(cls, table: ContextTable, info: ValidationInfo) -> ContextTable:
+        engine = info.data.get("engine")
+        for capacity in engine.capacities if isinstance(engine, EngineTable) else ():
+            if capacity >= table.length:
+                excess = f"holds {table.length} tokens, but engine.capacities has {capacity}"
+                raise ValueError(f"{excess}; a plan for the whole context is always built")
+        return table
 
     @field_validator("validation")
     @classmethod
