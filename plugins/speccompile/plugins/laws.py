@@ -22,10 +22,10 @@ Law = NDArray[np.float32]
 WEIGHT_ONE = float(2**44)  # a weight of 1 in whole numbers: 2^18 of them fit into 63 bits
 MASS_ONE = float(2**52)  # likewise a probability of 1: every smaller sum is exact in a double
 UNIFORM_STEP = float(2.0**-53)
-_LOWEST = np.float32(-40.0)  # e^-40 is below the mass of a single unit
+_LOWEST = np.float32(-40.0)  # far below the least weight that counts, 2^-44
 
 # e^z = 2^n e^f with n = round(z / ln 2), ln 2 in two parts of which n times the first is exact, and
-# e^f by its Taylor polynomial, |f| <= ln(2) / 2: an error below 2e-7 of the result.
+# e^f by its Taylor polynomial, |f| <= ln(2) / 2: an error below 3e-7 of the result.
 _LOG2_E = np.float32(1.44269504)
 _LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TAYLOR = tuple(np.float32(value) for value in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0))

@@ -62,9 +62,9 @@ verification (arXiv 2403.10444).
 """
 
 RULES: tuple[Rule, ...] = get_args(Rule)
-SAMPLED_RULES = frozenset({"walk", "token", "traversal"})
+SAMPLED_RULES: frozenset[Rule] = frozenset({"walk", "token", "traversal"})
 """Rules that take `uniforms` and `sampling`; a temperature of 0 makes them greedy."""
-DRAFT_LAW_RULES = frozenset({"token", "traversal"})
+DRAFT_LAW_RULES: frozenset[Rule] = frozenset({"token", "traversal"})
 """Rules that take `draft_logits` too."""
 
 Type = Literal["bool", "int64", "float32", "logits", "cache"]
@@ -105,7 +105,7 @@ _UNIFORMS = Argument("uniforms", "int64", ("B", "N", "2"))
 _SAMPLING = Argument("sampling", "float32", ("B", "4"))
 
 _PATH = Argument("path", "int64", ("B", "N"))  # accepted nodes from the root on, then INVALID
-_COUNT = Argument("count", "int64", ("B",))  # of nodes in the path, and of emitted tokens
+_COUNT = Argument("count", "int64", ("B",))  # of nodes in the path
 
 TREE_MASK = Operator(
     "TreeMask",
@@ -134,7 +134,7 @@ def spec_verify(rule: Rule) -> Operator:
     """The operator ``SpecVerify`` as `rule` has it, which the attribute ``rule`` repeats.
 
     `next_token` is the token that the target puts behind the path; `emitted` are the tokens of the
-    path without its root, `next_token`, then INVALID.
+    path without its given nodes, `next_token`, then INVALID: ``count - given + 1`` tokens.
     """
     inputs = [_LOGITS, _TOKENS, _PARENTS, _GIVEN]
     if rule in SAMPLED_RULES:

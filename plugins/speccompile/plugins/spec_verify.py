@@ -57,8 +57,8 @@ def spec_verify(
 ) -> TreeVerdict:
     """Judge `tree` by the target's `logits` [N, V] under `rule`; what else, depends on the rule.
 
-    Where a row that has to be looked at is invalid, the next token is INVALID, and no node counts
-    as accepted that was not before.
+    Where a row that has to be looked at is invalid, one of the draft's too, the next token is
+    INVALID, and no node counts as accepted that was not before.
     """
     given = list(range(tree.given))
     if rule == "greedy":

@@ -57,5 +57,5 @@ def compact_rows(
     for sequence, length in enumerate(lengths):
         accepted = path[sequence, : count[sequence]]
         front = slice(length, length + len(accepted))
-        compacted[sequence, :, front] = cache[sequence, :, length + accepted]
+        compacted[sequence][:, front] = cache[sequence][:, length + accepted]
     return compacted
