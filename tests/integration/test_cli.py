@@ -34,7 +34,7 @@ def test_every_help_can_be_read(speccompile: Run) -> None:
     assert code == 0
     for command in (
         *("build", "run", "bench", "verify", "inspect", "quantize"),
-        *("recipes", "recipe", "cache"),
+        *("recipes", "recipe", "cache", "doctor"),
     ):
         assert command in out
         code, text, _ = speccompile(command, "--help")

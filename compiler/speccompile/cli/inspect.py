@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from speccompile.cli.inspection import Inspection, examine
 from speccompile.cli.options import artifact_argument
+from speccompile.cli.tables import facts_table, megabytes, plain_table, printable
 from speccompile.runtime.manifest import Manifest
 
 __all__ = ["command"]
@@ -70,18 +71,22 @@ def _print(report: Inspection, console: Console) -> None:
         "name": manifest.name,
         "identity": manifest.identity,
         "built by": f"speccompile {manifest.compiler_version}",
-        "holds": f"{len(report.entries)} files, {_megabytes(report.size)}",
+        "holds": f"{len(report.entries)} files, {megabytes(report.size)}",
         "model": _model(manifest),
     }
-    console.print(_facts(facts))
-    for section in (_engines(manifest), _sources(manifest), *_measured(report), *_found(report)):
+    console.print(facts_table(facts))
+    sections = (
+        *(_engines(manifest), *_gpu_engines(manifest), _sources(manifest)),
+        *(*_measured(report), *_found(report)),
+    )
+    for section in sections:
         console.print()
         console.print(section)
 
 
 def _model(manifest: Manifest) -> str:
     model = manifest.model
-    ends = ", ".join(map(str, model.eos_token_ids)) or "none"
+    ends = _listed(model.eos_token_ids) or "none"
     return (
         f"{model.layers} layers, {model.kv_heads} key-value heads of {model.head_dim}, "
         f"vocabulary {model.vocab_size}, context {model.context_length}, end tokens {ends}"
@@ -89,7 +94,7 @@ def _model(manifest: Manifest) -> str:
 
 
 def _engines(manifest: Manifest) -> Table:
-    table = _table("engine", "backend", "weights", "arithmetic", "exact rows", ">cache slots")
+    table = plain_table("engine", "backend", "weights", "arithmetic", "exact rows", ">cache slots")
     for role, engine in _targets_first(manifest.engines):
         exact = f"steps of {engine.min_rows}+" if engine.min_rows else "no"
         table.add_row(
@@ -103,19 +108,44 @@ def _engines(manifest: Manifest) -> Table:
     return table
 
 
+def _gpu_engines(manifest: Manifest) -> Iterator[Table]:
+    """A row for each folder of plans."""
+    if not manifest.gpus:
+        return
+    table = plain_table("GPU engines", "library", "for", "plans by cache slots", ">size")
+    for folder, gpu in sorted(manifest.gpus.items()):
+        capacities: dict[str, list[int]] = {"target": [], "draft": []}
+        for plan in gpu.plans:
+            capacities[plan.role].append(plan.capacity)
+        plans = [f"{role} {_listed(sorted(slots))}" for role, slots in capacities.items() if slots]
+        paths = {gpu.kernels, *(plan.plan for plan in gpu.plans)}
+        table.add_row(
+            folder,
+            f"{gpu.library} {gpu.library_version}",
+            gpu.architecture,
+            "\n".join(plans),
+            megabytes(sum(manifest.files[path].size for path in paths)),
+        )
+    yield table
+
+
+def _listed(values: Iterable[object]) -> str:
+    return ", ".join(map(str, values))
+
+
 def _sources(manifest: Manifest) -> Table:
     """Where the models came from; the recipe is in the JSON."""
     facts: dict[str, str] = {}
     for name, value in manifest.provenance.items():
         if name != "recipe" and isinstance(value, Mapping):
-            facts |= {f"{name} {key}": _text(item) for key, item in value.items() if item}
-    return _facts(facts)
+            facts |= {f"{name} {key}": printable(item) for key, item in value.items() if item}
+    return facts_table(facts)
 
 
 def _measured(report: Inspection) -> Iterator[Table]:
     """What holds for the host of the build alone, and is no part of the identity."""
     measured = report.measurements
-    yield _facts(
+    yield facts_table(
         {
             "measured": "on the host of the build; no part of the identity",
             "lossless": "shown by the build" if measured.lossless else "NOT shown by the build",
@@ -124,7 +154,7 @@ def _measured(report: Inspection) -> Iterator[Table]:
         }
     )
     rows = sorted({count for costs in measured.cost_ms.values() for count in costs})
-    table = _table("ms by rows", *(f">{count}" for count in rows))
+    table = plain_table("ms by rows", *(f">{count}" for count in rows))
     for role, costs in _targets_first(measured.cost_ms):
         cells = (costs.get(count) for count in rows)
         table.add_row(role, *("" if cost is None else f"{cost:.1f}" for cost in cells))
@@ -143,48 +173,17 @@ def _speed(report: Inspection) -> str:
 
 
 def _found(report: Inspection) -> Iterator[Table]:
-    needs = _table("requires", "need", "have", "")
+    needs = plain_table("requires", "need", "have", "")
     for need in report.needs:
         needs.add_row(need.what, need.need, need.have, "ok" if need.met else "LACKING")
     yield needs
-    files = _table("file", "role", ">size", "content")
+    files = plain_table("file", "role", ">size", "content")
     for path, state in report.states.items():
         entry = report.entries.get(path)
-        role, size = (entry.role, _megabytes(entry.size)) if entry else ("", "")
-        files.add_row(_text(path), role, size, state)
+        role, size = (entry.role, megabytes(entry.size)) if entry else ("", "")
+        files.add_row(printable(path), role, size, state)
     yield files
 
 
 def _targets_first(by_role: Mapping[str, _Value]) -> list[tuple[str, _Value]]:
     return sorted(by_role.items(), key=lambda item: item[0] != "target")
-
-
-def _facts(facts: Mapping[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True, style="dim")
-    table.add_column(overflow="fold")
-    for name, value in facts.items():
-        table.add_row(name, value)
-    return table
-
-
-def _table(*headings: str) -> Table:
-    """A plain table; ``>`` before a heading aligns its column to the right."""
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(
-            heading.removeprefix(">"),
-            justify="right" if heading.startswith(">") else "left",
-            overflow="fold",
-        )
-    return table
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size} B"
-
-
-def _text(value: object) -> str:
-    """Provenance and the names of added files may hold anything, even commands to a terminal."""
-    text = str(value)
-    return text if text.isprintable() else repr(text)

@@ -17,20 +17,11 @@ from speccompile.runtime.artifact import (
 from speccompile.runtime.costmodel import plain_step_ms, predicted_speedup
 from speccompile.runtime.errors import ArtifactError, CompatibilityError, SpeccompileError
 from speccompile.runtime.files import RECORD_NAMES, FileEntry
+from speccompile.runtime.host import Need
 from speccompile.runtime.manifest import Manifest, Requirements
 from speccompile.runtime.measurements import Measurements, unmeasured
 
-__all__ = ["Inspection", "Need", "examine"]
-
-
-@dataclass(frozen=True)
-class Need:
-    """One requirement of the artifact, and what the host has for it."""
-
-    what: str
-    need: str
-    have: str
-    met: bool
+__all__ = ["Inspection", "examine"]
 
 
 @dataclass(frozen=True)

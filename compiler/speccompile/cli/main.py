@@ -22,6 +22,7 @@ _COMMANDS = {
     "quantize": "Compare the precisions that a recipe could have.",
     "verify": "Prove that an artifact is lossless.",
     "inspect": "Show and check what an artifact holds.",
+    "doctor": "Show what can run and be built on this machine.",
     "recipes": "List the recipes that come with speccompile.",
     "cache": "Show or clear what builds keep on disk.",
     "recipe": "Write a recipe for models of your own.",

@@ -11,13 +11,17 @@ _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+).*?(?:extra == ['\"](?P<extra>[\
 _FALLBACK = "compiler"
 """For what only our requirements require: the largest of the extras."""
 
+_PACKAGES = {"cuda": "cuda-core", "tensorrt_rtx": "tensorrt-rtx-cu13"}
+"""Of modules with another name than their package."""
+
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
     """One line for the user, or None if the module is our own, whose absence is a bug."""
     module = (error.name or "speccompile").partition(".")[0]
     if module == "speccompile":
         return None
-    extra = _extras().get(module.lower().replace("_", "-"), _FALLBACK)
+    package = _PACKAGES.get(module, module.lower().replace("_", "-"))
+    extra = _extras().get(package, _FALLBACK)
     ours = f"'speccompile[{extra}]'" if extra else "speccompile"
     return f"this needs the package {module}; install it with: pip install {ours}"
 

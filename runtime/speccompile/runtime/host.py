@@ -12,7 +12,7 @@ from pathlib import Path
 from speccompile.runtime.errors import CompatibilityError
 from speccompile.runtime.manifest import Requirements
 
-__all__ = ["PACKAGES", "Host", "check", "cpu_flags", "describe"]
+__all__ = ["PACKAGES", "Host", "Need", "check", "cpu_flags", "describe"]
 
 PACKAGES = ("numpy", "onnxruntime", "openvino", "tokenizers")
 
@@ -35,6 +35,16 @@ class Host:
     architecture: str
     memory_bytes: int | None
     packages: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Need:
+    """One requirement of an artifact, and what the host has for it."""
+
+    what: str
+    need: str
+    have: str
+    met: bool
 
 
 def describe() -> Host:

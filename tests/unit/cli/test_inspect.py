@@ -14,6 +14,7 @@ from speccompile.runtime import host
 from speccompile.runtime.files import FileEntry
 from speccompile.runtime.manifest import EngineInfo, Manifest, ModelInfo, Requirements
 from speccompile.runtime.measurements import Defaults, Measurements
+from tests.cuda import PLANS
 
 CONTENTS = {
     "engines/cpu/target.onnx": bytes(300),
@@ -230,6 +231,37 @@ def test_an_artifact_without_draft(inspect: Inspect, root: Path) -> None:
     assert code == 0
     assert "ngram draft of 4" in output
     assert "predicted" not in output
+
+
+def test_gpu_engines(inspect: Inspect, root: Path) -> None:
+    assert "GPU engines" not in inspect()[1]
+    draft = replace(PLANS.plans[0], role="draft", plan="engines/gpu/draft.plan")
+    engines = replace(PLANS, plans=(PLANS.plans[1], draft, PLANS.plans[0]))
+    files = dict(MANIFEST.files)
+    for path in (engines.kernels, *(plan.plan for plan in engines.plans)):
+        (root / path).parent.mkdir(exist_ok=True)
+        (root / path).write_bytes(bytes(100_000))
+        files[path] = FileEntry(sha256(bytes(100_000)).hexdigest(), 100_000, "engine")
+    older = replace(engines, architecture="sm86", plans=engines.plans[:1])
+    gpus = {"tensorrt-sm89": engines, "tensorrt-sm86": older}
+    write(root, replace(MANIFEST, files=files, gpus=gpus))
+
+    code, output, error = inspect()
+    assert (code, error) == (0, "")
+    lines = output.splitlines()
+    assert max(map(len, lines)) <= 80
+    words = [line.split() for line in lines]
+    start = words.index(
+        ["GPU", "engines", "library", "for", "plans", "by", "cache", "slots", "size"]
+    )
+    library = ["tensorrt_rtx", "1.7.1.116"]
+    assert words[start + 1 : start + 5] == [
+        ["tensorrt-sm86", *library, "sm86", "target", "1024", "0.2", "MB"],
+        ["tensorrt-sm89", *library, "sm89", "target", "64,", "1024", "0.4", "MB"],
+        ["draft", "64"],
+        [],
+    ]
+    assert json.loads(inspect("--json")[1])["gpus"]["tensorrt-sm89"]["cuda"] == "13.0"
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "measurements.json", "run.pyz"])
