@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
+from speccompile.compiler.lower.capacity import capacity_of
+from speccompile.compiler.lower.decomposed_attention import (
+    ALLOW_DECOMPOSITION,
+    DECOMPOSED_ATTENTION,
+)
 from speccompile.compiler.lower.fuse_projections import FUSE_PROJECTIONS
 from speccompile.compiler.lower.group_query_attention import GROUP_QUERY_ATTENTION
+from speccompile.compiler.lower.grouped_heads import GROUPED_HEADS
+from speccompile.compiler.lower.half_precision import HALF_PRECISION
+from speccompile.compiler.lower.insert_verify import insert_verify
+from speccompile.compiler.lower.int8_for_tensorrt import INT8_TABLES, UNROUNDED_INPUTS
 from speccompile.compiler.lower.last_rows import LAST_ROWS
 from speccompile.compiler.lower.matmul_nbits import MATMUL_NBITS
 from speccompile.compiler.lower.paged_attention import PAGED_ATTENTION
 from speccompile.compiler.lower.passes import Pass
 from speccompile.compiler.lower.softcapped_attention import SOFTCAPPED_ATTENTION
+from speccompile.compiler.lower.tree_mask import TREE_MASK_PASS
 from speccompile.compiler.lower.turn_weights import TURN_WEIGHTS
+from speccompile.plugins.schema import Rule
 
-__all__ = ["lowering"]
+__all__ = ["Library", "lowering", "plan_lowering"]
+
+Library = Literal["tensorrt", "tensorrt_rtx"]
 
 
 def lowering(backend: str, precision: str) -> Sequence[Pass]:
@@ -22,3 +36,24 @@ def lowering(backend: str, precision: str) -> Sequence[Pass]:
         return [FUSE_PROJECTIONS, SOFTCAPPED_ATTENTION, PAGED_ATTENTION, LAST_ROWS]
     passes = [FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS]
     return [*passes, MATMUL_NBITS] if precision in ("int8", "mixed") else passes
+
+
+def plan_lowering(library: Library, rule: Rule, capacity: int) -> Sequence[Pass]:
+    """The passes for a TensorRT plan with caches of `capacity` slots, judging by `rule`.
+
+    Layers whose input is rounded to int8 stay so in `tensorrt`, which multiplies in int8;
+    `tensorrt_rtx` documents int8 weights only, so there the rounding is left out.
+    """
+    rounding = [UNROUNDED_INPUTS] if library == "tensorrt_rtx" else []
+    return [
+        capacity_of(capacity),
+        *rounding,
+        FUSE_PROJECTIONS,
+        INT8_TABLES,
+        DECOMPOSED_ATTENTION,
+        GROUPED_HEADS,
+        HALF_PRECISION,
+        TREE_MASK_PASS,
+        insert_verify(rule),
+        ALLOW_DECOMPOSITION,
+    ]
