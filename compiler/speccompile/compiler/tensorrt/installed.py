@@ -1,0 +1,38 @@
+"""Which TensorRT a build would use, and its version, without importing a library of 230 MB."""
+
+from __future__ import annotations
+
+from importlib.metadata import packages_distributions, version
+from typing import Literal, NamedTuple
+
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["Installed", "installed_library"]
+
+_NAMES: tuple[Literal["tensorrt", "tensorrt_rtx"], ...] = ("tensorrt", "tensorrt_rtx")
+_INSTALL = {
+    "tensorrt": "pip install 'speccompile[cuda]', on a host with an NVIDIA GPU",
+    "tensorrt_rtx": "pip install 'speccompile[tensorrt-rtx]'",
+}
+
+
+class Installed(NamedTuple):
+    """A module, and the version of the distribution that has it."""
+
+    name: Literal["tensorrt", "tensorrt_rtx"]
+    version: str
+
+
+def installed_library(name: Literal["auto", "tensorrt", "tensorrt_rtx"]) -> Installed:
+    """The library called `name`; "auto" is the first of both that is installed.
+
+    Raises SpeccompileError, with the way to install it, where it is not.
+    """
+    providers = packages_distributions()
+    for module in _NAMES if name == "auto" else (name,):
+        if module in providers:
+            return Installed(module, version(providers[module][0]))
+    wanted = "tensorrt_rtx" if name == "auto" else name
+    raise SpeccompileError(
+        f"engine.tensorrt needs {wanted}, which is not installed: {_INSTALL[wanted]}"
+    )
