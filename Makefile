@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROMPT ?= Write a Python function that returns the n-th Fibonacci number.
 
-.PHONY: run test check bench clean
+.PHONY: run test check bench gpu-check clean
 
 run: artifacts/smollm2-135m/manifest.json
 	$(BIN)/speccompile run artifacts/smollm2-135m "$(PROMPT)"
@@ -29,6 +29,14 @@ check: $(VENV)/installed
 
 bench: artifacts/smollm2-135m/manifest.json
 	$(BIN)/speccompile bench artifacts/smollm2-135m
+
+# On a host with an NVIDIA GPU. It installs nothing: it takes .venv where there is one, or else
+# PYTHON with what that has, such as a torch for CUDA; whatever is missing is said and skipped.
+# GPU_CHECK has further options: GPU_CHECK='--only kernels,graphs --report gpu.json'.
+GPU_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,$(PYTHON))
+
+gpu-check:
+	PYTHONPATH=compiler:runtime:plugins $(GPU_PYTHON) -m tests.gpu.check $(GPU_CHECK)
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)

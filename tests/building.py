@@ -44,7 +44,9 @@ class Builder:
         self._prompts = folder / "prompts.txt"
         self._prompts.write_text(_PROMPTS, encoding="utf-8")
 
-    def __call__(self, observer: Observer | None = None, **tables: Table) -> Built:
+    def __call__(
+        self, observer: Observer | None = None, *, graphs: Path | None = None, **tables: Table
+    ) -> Built:
         """The artifact of a recipe with `tables`; what they leave out is made small."""
         folder = self._folder / str(self._count)
         self._count += 1
@@ -55,12 +57,13 @@ class Builder:
         recipe.write_text(f'name = "tiny"\n{_toml(merged)}', encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
             # A process for every stage spends nine tenths of its time importing.
-            patch.setattr(execute, "_run_into", _run_here)
+            patch.setattr(execute, "_run_into", _run_into)
             return build(
                 load_recipe(str(recipe)),
                 folder / "artifact",
                 cache=self._cache,
                 observer=observer or Observer(),
+                graphs=graphs,
             )
 
 
@@ -94,13 +97,21 @@ def save_model(model: Any, folder: Path, tokenizer_of: Path) -> Path:  # noqa: A
     return folder
 
 
-def _run_here(
+_in_worker: Callable[..., None] = vars(execute)["_run_into"]
+_RISKY = ("library", "plan")
+"""Stages with TensorRT, which may end a process, and takes one logger in it."""
+
+
+def _run_into(
     scratch: Path,
     stage: Stage,
     inputs: Mapping[str, Path],
     cache: StageCache,
     report: Callable[[str], None],
 ) -> None:
+    if stage.name.split()[0] in _RISKY:
+        _in_worker(scratch, stage, inputs, cache, report)
+        return
     start = time.perf_counter()
     module, _, function = stage.run.partition(":")
     settings: dict[str, Any] = {**stage.settings, "cache": str(cache.root), "report": report}

@@ -32,7 +32,7 @@ class PlanModel:
     scratch = 256
 
     def __init__(self, device: HostDevice, graph: Path, *, name: str, rows: int) -> None:
-        """`graph` is what a `PlanRun` wrote."""
+        """`graph` is lowered for TensorRT and made runnable: `make_runnable`."""
         options = ort.SessionOptions()
         options.log_severity_level = 3
         options.intra_op_num_threads = 1

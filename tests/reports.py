@@ -50,6 +50,29 @@ def _graph(role: str) -> dict[str, Any]:
     }
 
 
+def _plan(role: str, capacity: int, accuracy: dict[str, float] | None) -> dict[str, Any]:
+    batch = [1, 1, 2]
+    return {
+        "role": role,
+        "folder": "tensorrt-rtx-sm89",
+        "architecture": "sm89",
+        "capacity": capacity,
+        "library": "tensorrt_rtx",
+        "version": "1.7.<1>",
+        "bytes": 298_000_000,
+        "seconds": 26.04,
+        "layers": {"PLUGIN_V3": 2, "KV_CACHE_UPDATE": 60},
+        "int8_weight_bytes": 134_000_000 if role == "draft" else 0,
+        "profiles": [
+            {"batch": batch, "rows": [1, 6, 16]},
+            {"batch": batch, "rows": [16, 128, 128]},
+        ],
+        "plugin_calls": {"SpecVerify.create_plugin": 4},
+        "accuracy": accuracy,
+        "state": "not run: no GPU here",
+    }
+
+
 _REPORT: dict[str, Any] = {
     "schema": 1,
     "name": "tiny [b]<b>bold</b>",
@@ -109,6 +132,14 @@ _REPORT: dict[str, Any] = {
         _candidate("target", "onnxruntime", chosen=False, base=31.0),
         _candidate("draft", "openvino", chosen=False, base=6.0),
         _candidate("draft", "onnxruntime", chosen=True, base=6.0),
+    ],
+    "plans": [
+        _plan(
+            "target",
+            2080,
+            {"relative_error": 0.00123, "kl_divergence": 2e-7, "top1_agreement": 1.0},
+        ),
+        _plan("target", 1056, None),
     ],
     "validation": {
         "cost_ms": {"target": {"1": 31.0, "2": 32.0}, "draft": {"1": 7.0, "2": 8.0}},

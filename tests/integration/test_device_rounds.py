@@ -7,12 +7,14 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from speccompile.compiler.contract import build_contract
 from speccompile.compiler.lower.backends import plan_lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.quantize import write_weights
+from speccompile.compiler.tensorrt.rehearsal import make_runnable
 from speccompile.compiler.weights import Weights
 from speccompile.plugins.launches import Launch
 from speccompile.plugins.schema import Rule
@@ -27,7 +29,6 @@ from tests.families import CONTEXT, tiny
 from tests.host_device import HostDevice
 from tests.kernels import host_kernels
 from tests.plan_model import PlanModel
-from tests.plan_run import PlanRun
 from tests.round_kernels import run_launch
 from tests.table_model import half
 from tests.unit.runtime.tables import make_table, near_table
@@ -56,7 +57,8 @@ def plans(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         write_weights(model.config, model.read, precision, folder)
         graph = build_contract(model.config, Weights(folder), CONTEXT)
         run_passes(graph, plan_lowering("tensorrt_rtx", rule, CONTEXT))
-        PlanRun(graph, folder, rule)
+        make_runnable(graph, rule)
+        ir.save(graph, folder / "plan.onnx", external_data="plan.onnx.data")
         folders[role] = folder / "plan.onnx"
     return folders
 

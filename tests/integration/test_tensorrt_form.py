@@ -21,10 +21,10 @@ from speccompile.compiler.lower.backends import Library, plan_lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.quantize import Int8Inputs, write_weights
 from speccompile.compiler.reference import ContractEngine
+from speccompile.compiler.tensorrt.rehearsal import PlanRun, chain
 from speccompile.compiler.weights import Weights
 from speccompile.plugins.tree import tree_mask
 from tests.families import CONTEXT, TINY, Tiny, tiny
-from tests.plan_run import PlanRun, chain
 
 CAPACITY = CONTEXT
 PARENTS = np.array([[-1, 0, 0, 1, 1, 2, 4, 5], [-1, 0, 1, 2, 0, 4, -1, -1]])

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from speccompile.cli.build_summary import print_summary
+from speccompile.cli.engines import engine_keys, engine_option
 from speccompile.cli.progress import stage_progress
 from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
@@ -26,6 +27,7 @@ __all__ = ["command"]
     type=click.Path(path_type=Path),
     help="Folder of the artifact; default: artifacts/NAME.",
 )
+@engine_option
 @click.option(
     "--cache",
     type=click.Path(path_type=Path),
@@ -42,6 +44,7 @@ __all__ = ["command"]
 def command(
     recipe: str,
     output: Path | None,
+    engines: tuple[str, ...],
     cache: Path | None,
     dump_stages: Path | None,
     quiet: bool,
@@ -52,7 +55,7 @@ def command(
     A build that was interrupted goes on where it stopped; an existing artifact is replaced only
     when the new one is whole and has been shown lossless.
     """
-    loaded = load_recipe(recipe)
+    loaded = load_recipe(recipe, engine=engine_keys(engines))
     destination = output or Path("artifacts") / loaded.name
     console = Console(stderr=True, quiet=quiet or as_json, highlight=False)
     with stage_progress(console) as observer:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from rich import box
@@ -34,6 +35,8 @@ def print_summary(console: Console, built: Built) -> None:
             console.print(
                 f"{role}: {kept} {'tensor' if kept == 1 else 'tensors'} kept in fp32: {what}"
             )
+    for line in _plans(report["plans"]):
+        console.print(escape(line))
     validation = report["validation"]
     console.print(f"lossless on {validation['compared_tokens']} tokens")
     console.print(escape(report["verdict"]["sentence"]))
@@ -73,6 +76,25 @@ def _candidates(report: Mapping[str, Any], *, spacious: bool) -> Table:
             style="bold" if entry["chosen"] else "",
         )
     return table
+
+
+def _plans(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for each folder of plans."""
+    for _, entries in groupby(plans, key=lambda entry: str(entry["folder"])):
+        folder = list(entries)
+        first, rehearsed = folder[0], [entry for entry in folder if entry["accuracy"]]
+        sizes = [
+            f"{entry['role']} {_short(entry['bytes'] / 1e6)} MB"
+            + ("" if entry["accuracy"] else f" ({entry['capacity']} slots)")
+            for entry in folder
+        ]
+        errors = [
+            f"{entry['accuracy']['relative_error']:.2g} ({entry['role']})" for entry in rehearsed
+        ]
+        yield (
+            f"{first['architecture']}: {first['library']} {first['version']}, {', '.join(sizes)}; "
+            f"rehearsed on the CPU: relative error {', '.join(errors)}; {first['state']}"
+        )
 
 
 def _short(value: float) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.execute import StageResult
+from speccompile.compiler.gpu_engines import assemble_gpus
 from speccompile.compiler.publish import hash_tree
 from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
@@ -139,6 +140,7 @@ def assemble(
         engines[role] = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
         if recipe.artifact.keep_onnx:
             _write_contract(staging / "model" / role, role, results)
+    gpus = assemble_gpus(staging, recipe, results)
     _write_tokenizer(staging, loaded.tokenizer)
     write_zipapp(staging / "run.pyz")
     return Manifest(
@@ -158,6 +160,7 @@ def assemble(
         requires=_requirements(engines),
         provenance=_provenance(recipe, results),
         files={},
+        gpus=gpus,
     )
 
 

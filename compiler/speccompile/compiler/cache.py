@@ -24,6 +24,7 @@ from typing import Self
 from speccompile.compiler.lease import lease, lease_alone
 from speccompile.compiler.publish import sync_tree
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.user_cache import default_cache
 
 __all__ = ["CacheError", "Entry", "StageCache", "cache_limit", "default_cache", "parse_size"]
 
@@ -37,14 +38,6 @@ class CacheError(SpeccompileError):
     """A setting of the cache is wrong, or something else is using it."""
 
     exit_code = 2
-
-
-def default_cache() -> Path:
-    """Where downloads and stage results are kept: $SPECCOMPILE_CACHE, else the user's cache."""
-    if chosen := os.environ.get("SPECCOMPILE_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "speccompile"
 
 
 def cache_limit() -> int:

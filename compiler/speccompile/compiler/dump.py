@@ -6,17 +6,19 @@ viewer of ONNX files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
 from speccompile.compiler.contract_file import open_contract
 from speccompile.compiler.execute import StageResult
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
+from speccompile.compiler.lower.backends import lowering, plan_lowering
+from speccompile.compiler.lower.passes import Pass, run_passes
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.lower_plan import read_plan
+from speccompile.compiler.tensorrt.installed import installed_library
 
 __all__ = ["dump_graphs"]
 
@@ -24,7 +26,7 @@ _SMALL = 1024  # bytes: constants that steer the graph are worth seeing
 
 
 def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path) -> list[Path]:
-    """Write ``folder/ROLE-BACKEND/NN-PASS.onnx`` and return the files, in order.
+    """Write ``folder/ROLE-ENGINE/NN-PASS.onnx`` and return the files, in order.
 
     `results` are those of the build's stages. Raises OSError where the folder cannot be written.
     """
@@ -32,16 +34,30 @@ def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path
     for role, table in (("target", recipe.target), ("draft", recipe.draft)):
         if table is None:
             continue
-        for backend in recipe.engine.cpu:
+        lowerings = {
+            backend: lowering(backend, table.precision) for backend in recipe.engine.cpu
+        } | _plan_lowering(recipe, results, role)
+        for name, passes in lowerings.items():
             model = open_contract(
                 results[f"export {role}"].folder / CONTRACT_FILE,
                 results[f"quantize {role}"].folder,
             )
-            dump = _Dump(folder / f"{role}-{backend}")
+            dump = _Dump(folder / f"{role}-{name}")
             dump.write("contract", model)
-            run_passes(model, lowering(backend, table.precision), after=dump.write)
+            run_passes(model, passes, after=dump.write)
             written += dump.written
     return written
+
+
+def _plan_lowering(
+    recipe: Recipe, results: Mapping[str, StageResult], role: str
+) -> dict[str, Sequence[Pass]]:
+    """That of the plan for the whole context, if the recipe asks for plans."""
+    if not recipe.engine.tensorrt:
+        return {}
+    plan = read_plan(results[f"lower {role} tensorrt"].folder)
+    library = installed_library(recipe.engine.tensorrt_library).name
+    return {"tensorrt": plan_lowering(library, plan.rule, plan.capacity)}
 
 
 class _Dump:

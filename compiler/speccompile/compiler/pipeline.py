@@ -12,10 +12,11 @@ from pathlib import Path
 
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.recipes.schema import ModelTable
+from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_version
 from speccompile.compiler.texts import builtin_text
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["LIBRARIES", "PROBED_ROWS", "Stage", "keys", "plan"]
+__all__ = ["LIBRARIES", "PROBED_ROWS", "Stage", "keys", "plan", "sized"]
 
 PROBED_ROWS = (*range(1, 10), 16)
 """Row counts whose cost is measured: every draft length from 0 to 8, and one beyond."""
@@ -26,6 +27,7 @@ _SPARE_ROWS = 32
 # Stages run this code: a change to any of it may change what a stage writes.
 LIBRARIES = ("onnx-ir", "onnxruntime", "openvino", "bitsandbytes", "gguf")
 _SOURCES = ("speccompile.compiler", "speccompile.runtime", "speccompile.plugins")
+_CODE = frozenset({".py", ".onnxtxt", ".cu", ".cuh", ".h"})
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,16 @@ def plan(recipe: Recipe) -> list[Stage]:
 
     Load the models, check that they fit together and into memory; run each in full precision;
     then, for each role, quantize and export, for each engine lower, compile and judge the quality,
-    and measure the engines against each other.
+    for GPUs lower, rehearse on the CPU and build plans, and measure the CPU's engines against each
+    other. Whether plans can be built here is asked before all of it.
     """
     models: dict[str, ModelTable] = {"target": recipe.target}
     if recipe.draft and recipe.draft.source != "target":
         models["draft"] = recipe.draft
-    stages = [_load(name, model) for name, model in models.items()]
-    loads = [stage.name for stage in stages]
+    stages = [*_library(recipe), *(_load(name, model) for name, model in models.items())]
+    loads = [f"load {name}" for name in models]
     stages += [_check_pair(recipe, loads), _budget(recipe, loads)]
-    stages += [_reference(recipe, name) for name in models]
+    stages += [*_kernels(recipe), *(_reference(recipe, name) for name in models)]
     for role in ("target", "draft") if recipe.draft else ("target",):
         stages += _Role(recipe, role, role if role in models else "target").stages()
     _check_order(stages)
@@ -86,7 +89,7 @@ def _source_digest() -> str:
     for package in _SOURCES:
         spec = find_spec(package)
         for folder in spec.submodule_search_locations or () if spec else ():
-            for path in sorted(Path(folder).rglob("*.py")):
+            for path in sorted(path for path in Path(folder).rglob("*") if path.suffix in _CODE):
                 digest.update(path.relative_to(folder).as_posix().encode() + b"\0")
                 digest.update(path.read_bytes())
     return digest.hexdigest()
@@ -151,6 +154,7 @@ class _Role:
         ]
         for backend in self.recipe.engine.cpu:
             stages += self._engine(backend, load, quantize, export)
+        stages += self._plans(load, quantize, export)
         measured = [
             f"{step} {role} {backend}"
             for backend in self.recipe.engine.cpu
@@ -181,6 +185,68 @@ class _Role:
             _stage(compile_, "compile", [load, "check", export, quantize, lower], settings),
             _stage(f"quality {role} {backend}", "quality", judged, {"threads": threads}),
         ]
+
+    def _plans(self, load: str, quantize: str, export: str) -> list[Stage]:
+        """For every capacity a graph, and of it a plan for every architecture."""
+        engine, role = self.recipe.engine, self.role
+        if not engine.tensorrt:
+            return []
+        library = _installed(self.recipe)
+        settings = {
+            "role": role,
+            "library": library["library"],
+            "rule": _rule(self.recipe, role),
+            "precision": self.table.precision,
+            "batch": engine.batch,
+            "shares_cache": role == "draft" and self.model == "target",
+        }
+        stages: list[Stage] = []
+        for capacity in (None, *engine.capacities):
+            lower = sized(f"lower {role} tensorrt", capacity)
+            slots = capacity and capacity + _SPARE_ROWS
+            inputs = [load, "check", export, quantize]
+            stages.append(_stage(lower, "lower_plan", inputs, {**settings, "capacity": slots}))
+            if capacity is None:  # the others are the same graph, on shorter caches
+                threads = {"threads": engine.threads}
+                stages.append(
+                    _stage(f"rehearse {role} tensorrt", "rehearse", [*inputs, lower], threads)
+                )
+            for architecture in engine.tensorrt:
+                name = sized(f"plan {role} {architecture}", capacity)
+                chosen = {**library, "architecture": architecture}
+                stages.append(_stage(name, "plan", [lower, f"kernels {architecture}"], chosen))
+        return stages
+
+
+def sized(name: str, capacity: int | None) -> str:
+    """The name of what there is for a capacity of `engine.capacities`, or for the whole context."""
+    return f"{name}-{capacity}" if capacity else name
+
+
+def _library(recipe: Recipe) -> list[Stage]:
+    if not recipe.engine.tensorrt:
+        return []
+    settings = {**_installed(recipe), "architectures": list(recipe.engine.tensorrt)}
+    return [_stage("library", "library", settings=settings)]
+
+
+def _installed(recipe: Recipe) -> dict[str, str]:
+    library = installed_library(recipe.engine.tensorrt_library)
+    return {"library": library.name, "version": library.version}
+
+
+def _kernels(recipe: Recipe) -> list[Stage]:
+    architectures = recipe.engine.tensorrt
+    settings = {"nvrtc": nvrtc_version()} if architectures else {}
+    return [
+        _stage(f"kernels {name}", "kernels", (), {**settings, "architecture": name})
+        for name in architectures
+    ]
+
+
+def _rule(recipe: Recipe, role: str) -> str:
+    """A draft's tokens are drawn from its law; where a model drafts, whole paths are judged."""
+    return "traversal" if role == "target" and recipe.draft else "walk"
 
 
 def _stage(

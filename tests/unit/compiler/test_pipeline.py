@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
+from speccompile.compiler import pipeline
 from speccompile.compiler.pipeline import Stage, keys, plan
-from speccompile.compiler.recipe import load_recipe
+from speccompile.compiler.recipe import Recipe, load_recipe
+from speccompile.compiler.tensorrt import installed
+from speccompile.compiler.tensorrt.installed import Installed
+from speccompile.runtime.errors import SpeccompileError
 
 
 def _engine_stages(role: str, backend: str) -> list[str]:
@@ -65,3 +71,70 @@ def test_a_precision_changes_only_what_depends_on_it() -> None:
         for step in ("lower", "compile", "quality")
         for backend in ("openvino", "onnxruntime")
     } | {"measure draft"}
+
+
+def test_plans_are_asked_for_first_and_rehearsed_before_they_are_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stages = {stage.name: stage for stage in plan(_with_plans(monkeypatch))}
+    names = list(stages)
+    assert names[:6] == [
+        *("library", "load target", "check", "budget"),
+        *("kernels sm89", "kernels sm120"),
+    ]
+    assert stages["library"].settings["architectures"] == ["sm89", "sm120"]
+    for role in ("target", "draft"):
+        first = names.index(f"lower {role} tensorrt")
+        assert names[first : first + 7] == [
+            f"lower {role} tensorrt",
+            f"rehearse {role} tensorrt",
+            f"plan {role} sm89",
+            f"plan {role} sm120",
+            f"lower {role} tensorrt-1024",
+            f"plan {role} sm89-1024",
+            f"plan {role} sm120-1024",
+        ]
+    assert stages["rehearse draft tensorrt"].inputs[-1] == "lower draft tensorrt"
+    assert stages["plan draft sm120-1024"].inputs == ("lower draft tensorrt-1024", "kernels sm120")
+    rules = {
+        role: stages[f"lower {role} tensorrt"].settings["rule"] for role in ("target", "draft")
+    }
+    assert rules == {"target": "traversal", "draft": "walk"}
+
+
+def test_plans_change_nothing_for_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    beside = keys(plan(_with_plans(monkeypatch)))
+    alone = keys(plan(load_recipe("smollm2-135m")))
+    assert alone == {name: beside[name] for name in alone}
+
+
+def test_another_library_is_another_plan_of_the_same_kernels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = keys(plan(_with_plans(monkeypatch)))
+    after = keys(plan(_with_plans(monkeypatch, library="1.8.0")))
+    changed = {name for name in before if before[name] != after[name]}
+    assert changed == {"library"} | {name for name in before if name.startswith("plan ")}
+
+
+def test_without_tensorrt_there_is_no_plan_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed, "packages_distributions", dict[str, list[str]])
+    recipe = load_recipe("smollm2-135m", engine={"tensorrt": ["sm89"]})
+    needed = r"\Aengine.tensorrt needs tensorrt_rtx, which is not installed: pip install '[^\n]*\Z"
+    with pytest.raises(SpeccompileError, match=needed):
+        plan(recipe)
+
+
+def _with_plans(monkeypatch: pytest.MonkeyPatch, library: str = "1.7.1") -> Recipe:
+    """A recipe for two GPUs and a shorter capacity, where all that it needs is installed."""
+
+    def installed_library(_: str) -> Installed:
+        return Installed("tensorrt_rtx", library)
+
+    def version(_: str) -> str:
+        return "1.0"
+
+    monkeypatch.setattr(pipeline, "installed_library", installed_library)
+    monkeypatch.setattr(pipeline, "version", version)
+    engine = {"tensorrt": ["sm89", "sm120"], "capacities": [1024]}
+    return load_recipe("smollm2-135m", engine=engine)

@@ -153,6 +153,23 @@ def test_plans_are_placed_together(plan_file: Path) -> None:
     assert target["new_key_cache.0"] == draft["key_cache.0"]
     assert target["logits"] != draft["logits"]
     assert (placed["target"].capacity, placed["target"].vocabulary) == (64, 512)
+    assert placed["target"].batch == 2
+
+
+def test_a_plan_that_could_decode_two_sequences_is_placed_for_the_one_that_it_is_for(
+    plan_file: Path,
+) -> None:
+    sizes: list[object] = []
+    for batch in (1, None):
+        device = HostDevice()
+        library = fake_library(FakeEngine())
+        placed = open_plans(library, device, {"target": plan_file}, shares_cache=False, batch=batch)
+        assert placed["target"].batch == (batch or 2)
+        sizes += [each.detail for each in device.operations if each.kind == "allocate"]
+    one, two = sizes
+    assert isinstance(one, int)
+    assert isinstance(two, int)
+    assert one < two
 
 
 def test_a_missing_library_is_said_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -22,16 +23,21 @@ class RecipeError(SpeccompileError):
     exit_code = 2
 
 
-def load_recipe(name_or_path: str) -> Recipe:
+def load_recipe(name_or_path: str, *, engine: Mapping[str, object] | None = None) -> Recipe:
     """Load the recipe at a path that ends in `.toml`, or the catalogue's recipe of that name.
 
-    Raises `RecipeError`: no such recipe, a syntax error, or every mistake against the schema.
+    The keys of `engine` stand in place of the file's in that table. Raises `RecipeError`: no such
+    recipe, a syntax error, or every mistake against the schema.
     """
     path = Path(name_or_path) if name_or_path.endswith(".toml") else catalogue().get(name_or_path)
     if path is None:
         raise RecipeError(_no_such_recipe(name_or_path))
     try:
-        return Recipe.model_validate(_read(path), context=path.absolute())
+        tables = _read(path)
+        stated = tables.get("engine", {})
+        if engine and isinstance(stated, dict):
+            tables["engine"] = {**stated, **engine}
+        return Recipe.model_validate(tables, context=path.absolute())
     except FileNotFoundError:
         raise RecipeError(_no_such_recipe(name_or_path)) from None
     except OSError as error:

@@ -21,6 +21,7 @@ from speccompile.compiler.execute import StageResult
 from speccompile.compiler.pipeline import LIBRARIES
 from speccompile.compiler.quantize import read_stored
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.report.plans import describe_plans
 from speccompile.compiler.report.verdict import judge
 from speccompile.compiler.stages.check import Checked, read_warnings
 from speccompile.compiler.stages.export import CONTRACT_FILE
@@ -82,6 +83,7 @@ def document(
             for role, among in measured.items()
             for candidate in among
         ],
+        "plans": describe_plans(recipe, results, manifest),
         "validation": dict(validation),
         "defaults": asdict(measurements.defaults),
         "verdict": asdict(judge(manifest, measurements)),

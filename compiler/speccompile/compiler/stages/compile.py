@@ -21,7 +21,14 @@ from speccompile.runtime.errors import EngineError
 from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import EngineInfo
 
-__all__ = ["Compiled", "row_invariant_from", "run", "sample_tokens"]
+__all__ = [
+    "ROUNDED_TOLERANCE",
+    "Compiled",
+    "compare",
+    "row_invariant_from",
+    "run",
+    "sample_tokens",
+]
 
 _FILE = "engine.json"
 
@@ -73,7 +80,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     expected = _all_rows(ContractEngine(exported / CONTRACT_FILE, quantized), sample)
     report(f"opening the graph with {info.backend}")
     engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
-    accuracy = _compare(expected, _all_rows(engine, sample))
+    accuracy = compare(expected, _all_rows(engine, sample))
     _check(info, accuracy)
     if info.role == "target":  # a draft need not be exact, so it is never padded
         report("looking from how many rows on they are exact")
@@ -125,7 +132,7 @@ def _all_rows(engine: Engine, tokens: Sequence[int]) -> Logits:
     return engine.step(tokens).copy()
 
 
-def _compare(expected: Logits, actual: Logits) -> dict[str, float]:
+def compare(expected: Logits, actual: Logits) -> dict[str, float]:
     """Largest relative error, mean KL divergence (nats) and agreement of the first choice."""
     p, q = _log_softmax(expected), _log_softmax(actual)
     return {

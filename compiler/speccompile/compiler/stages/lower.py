@@ -14,7 +14,7 @@ from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.stages.export import CONTRACT_FILE
 
-__all__ = ["GRAPH_FILE", "GRAPH_WEIGHTS_FILE", "read_rewrites", "run"]
+__all__ = ["GRAPH_FILE", "GRAPH_WEIGHTS_FILE", "read_rewrites", "run", "write_rewrites"]
 
 GRAPH_FILE = "model.onnx"
 GRAPH_WEIGHTS_FILE = "model.onnx.data"
@@ -27,10 +27,14 @@ def read_rewrites(folder: Path) -> dict[str, int]:
     return content
 
 
+def write_rewrites(folder: Path, counts: Mapping[str, int]) -> None:
+    (folder / _REWRITES).write_text(json.dumps(counts), encoding="utf-8")
+
+
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
     """Settings: `backend`, `precision`. The inputs are an `export` and a `quantize` stage."""
     exported, quantized = inputs.values()
     model = open_contract(exported / CONTRACT_FILE, quantized)
     counts = run_passes(model, lowering(settings["backend"], settings["precision"]))
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
-    (folder / _REWRITES).write_text(json.dumps(counts), encoding="utf-8")
+    write_rewrites(folder, counts)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from typing import Literal, NamedTuple
 
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["Installed", "installed_library"]
+__all__ = ["Installed", "installed_library", "nvrtc_version"]
 
 _NAMES: tuple[Literal["tensorrt", "tensorrt_rtx"], ...] = ("tensorrt", "tensorrt_rtx")
 _INSTALL = {
@@ -33,6 +33,17 @@ def installed_library(name: Literal["auto", "tensorrt", "tensorrt_rtx"]) -> Inst
         if module in providers:
             return Installed(module, version(providers[module][0]))
     wanted = "tensorrt_rtx" if name == "auto" else name
-    raise SpeccompileError(
-        f"engine.tensorrt needs {wanted}, which is not installed: {_INSTALL[wanted]}"
-    )
+    raise _missing(wanted)
+
+
+def nvrtc_version() -> str:
+    """Of the compiler of kernels. Raises SpeccompileError where it is not installed."""
+    try:
+        return version("nvidia-cuda-nvrtc")
+    except PackageNotFoundError:
+        raise _missing("nvidia-cuda-nvrtc") from None
+
+
+def _missing(package: str) -> SpeccompileError:
+    install = _INSTALL.get(package, _INSTALL["tensorrt_rtx"])
+    return SpeccompileError(f"engine.tensorrt needs {package}, which is not installed: {install}")

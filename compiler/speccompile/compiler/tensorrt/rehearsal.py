@@ -101,14 +101,23 @@ def make_runnable(model: ir.Model, rule: Rule) -> None:
 
 
 def _round_everywhere(graph: ir.Graph) -> None:
-    """ONNX Runtime has few kernels for fp16 on CPU: it computes whole stretches in fp32, where
-    nothing is rounded and nothing overflows. An Identity, which it has, ends each stretch."""
+    """Have whatever is read in fp16 rounded to it.
+
+    ONNX Runtime has few kernels for fp16 on CPU: it computes whole stretches in fp32, where nothing
+    is rounded and nothing overflows. An Identity, which it has, ends each stretch; there are two,
+    because one alone between nodes in fp32 is turned to fp32 as well. What a graph puts out is
+    rounded anyway, but its readers inside would not get that.
+    """
     for node in list(graph):
         for value in node.outputs:
-            if value.dtype == ir.DataType.FLOAT16 and not value.is_graph_output():
-                uses = list(value.uses())
-                rounded = ir.node("Identity", [value], name=f"{value.name}/rounded")
-                rounded.outputs[0].type = value.type
-                graph.insert_after(node, rounded)
-                for use in uses:
-                    use.node.replace_input_with(use.idx, rounded.outputs[0])
+            uses = list(value.uses())
+            if value.dtype != ir.DataType.FLOAT16 or not uses:
+                continue
+            rounded, place = value, node
+            for step in ("half", "rounded"):
+                identity = ir.node("Identity", [rounded], name=f"{value.name}/{step}")
+                identity.outputs[0].type = value.type
+                graph.insert_after(place, identity)
+                rounded, place = identity.outputs[0], identity
+            for use in uses:
+                use.node.replace_input_with(use.idx, rounded)

@@ -17,7 +17,7 @@ from speccompile.compiler.lower.int8_for_tensorrt import UNROUNDED_INPUTS
 from speccompile.compiler.lower.passes import LoweringError, run_passes
 from speccompile.compiler.quantize import Int8Inputs, write_weights
 from speccompile.compiler.reference import ContractEngine
-from tests.plan_run import PlanRun
+from speccompile.compiler.tensorrt.rehearsal import PlanRun
 from tests.unit.compiler.lower.graphs import (
     CAPACITY,
     CONFIG,

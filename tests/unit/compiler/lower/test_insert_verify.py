@@ -9,9 +9,9 @@ import pytest
 from speccompile.compiler.lower.backends import plan_lowering
 from speccompile.compiler.lower.insert_verify import insert_verify
 from speccompile.compiler.lower.passes import LoweringError, run_passes
+from speccompile.compiler.tensorrt.rehearsal import PlanRun
 from speccompile.plugins.schema import NAMESPACE, RULES, VERSION, Rule
 from speccompile.plugins.spec_verify import Tree, spec_verify
-from tests.plan_run import PlanRun
 from tests.unit.compiler.lower.graphs import CAPACITY, STORAGES, TOKENS, contract, write
 
 CONTROLS = ["input_ids", "parents", "lengths", "given"]

@@ -26,6 +26,22 @@ def test_it_shows_the_figures(page: str) -> None:
     assert page.count("<svg") == 4
 
 
+def test_it_says_how_far_plans_are_proved(page: str) -> None:
+    _, _, section = page.partition("<h2>Plans for GPUs</h2>")
+    rows = re.findall(r"<tr><td>.*</tr>", section.partition("</section>")[0])
+    assert len(rows) == 2
+    for cell in ("sm89", "tensorrt_rtx 1.7.&lt;1&gt;", "1 to 16, 16 to 128", "0.0012", "2e-07"):
+        assert f">{cell}<" in rows[0]
+    for row, capacity in zip(rows, (2080, 1056), strict=True):
+        assert f">{capacity}<" in row
+        assert row.endswith("<td>not run: no GPU here</td></tr>")
+    assert rows[1].count(">\u2013<") == 2  # no rehearsal of its own
+
+
+def test_a_build_without_plans_says_nothing_of_gpus() -> None:
+    assert "GPU" not in render_build(build_report() | {"plans": []})
+
+
 def test_it_marks_what_was_chosen(page: str) -> None:
     chosen = re.findall(r'<tr class="chosen"><td>([^<]+)</td><td>([^<]+)</td>', page)
     assert chosen[:2] == [("target", "openvino"), ("draft", "onnxruntime")]
