@@ -34,7 +34,7 @@ def half(table: Table) -> Table:
 @dataclass
 class TableModel:
     """See `CompiledModel`. `broken` is a token after which logits are NaN; `refuses` lets the next
-    call fail before it is enqueued."""
+    call fail before it is enqueued. Logits have a `noise` that depends on the rows of a call."""
 
     device: HostDevice
     table: Table
@@ -47,6 +47,7 @@ class TableModel:
     capturable: bool = True
     broken: int | None = None
     refuses: bool = False
+    noise: float = 0.0
     tensors: Mapping[str, Tensor] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,7 +116,10 @@ class _TableContext:
         self._judge(logits)
 
     def _row(self, before: int, token: int) -> NDArray[np.float32]:
-        row = self.model.table[before, token]
+        row: NDArray[np.float32] = self.model.table[before, token].copy()
+        if self.model.noise:
+            rng = np.random.default_rng([self.rows, before, token])
+            row += self.model.noise * rng.random(row.shape)
         return np.full_like(row, np.nan) if token == self.model.broken else row
 
     def _judge(self, logits: NDArray[np.float16]) -> None:

@@ -20,13 +20,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from speccompile.cli.bench_report import Conditions, render_report, require_drawing
-from speccompile.cli.options import artifact_argument, threads_option
+from speccompile.cli.options import artifact_argument, on_options, threads_option
 from speccompile.cli.prompts import read_prompts
 from speccompile.runtime import host
 from speccompile.runtime.bench import COST_ROWS, BenchResult, run_bench
 from speccompile.runtime.bench import Progress as Report
 from speccompile.runtime.chat import Message
 from speccompile.runtime.errors import RequestError, SpeccompileError
+from speccompile.runtime.placement import CPU
 from speccompile.runtime.runner import DRAFTS, Runner
 from speccompile.runtime.session import Request
 
@@ -44,8 +45,11 @@ __all__ = ["command", "document", "print_tables"]
 @click.option("--rounds", type=click.IntRange(min=1), default=1, help="Measure so many times.")
 @click.option("--json", "json_file", metavar="FILE", help="Write the figures; - prints them alone.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report for a browser.")
+@on_options
 @threads_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     artifact: Path,
     prompts: Path | None,
     limit: int | None,
@@ -56,17 +60,21 @@ def command(
     rounds: int,
     json_file: str | None,
     html: Path | None,
+    on: str,
+    context: int | None,
     threads: int,
 ) -> None:
     """Compare speculative with plain decoding on the same engine of ARTIFACT.
 
     Every prompt is decoded greedily both ways, one right after the other, from empty caches. The
-    ratios are medians over prompts. Exits with 1 if any output differs.
+    ratios are medians over prompts. Exits with 1 if any output differs, but on a GPU, where ties
+    are decided by rounding: `speccompile verify` tells them from faults.
     """
     if html:
         require_drawing()
     texts = read_prompts(prompts)[:limit]
-    runner = Runner.open(artifact, threads=threads)
+    runner = Runner.open(artifact, threads=threads, on=on, context=context)
+    ctx.call_on_close(runner.close)
     kind, length = _speculation(runner, draft, draft_length)
     encoded = _encode(runner, texts, raw)
     request = Request(
@@ -77,9 +85,10 @@ def command(
     conditions = Conditions(
         name=runner.manifest.name,
         identity=runner.manifest.identity,
+        on=runner.on,
         engines={
-            role: f"{engine.backend} {engine.precision}, {engine.arithmetic} arithmetic"
-            for role, engine in runner.manifest.engines.items()
+            role: runner.describe(role)
+            for role in runner.roles
             if role == "target" or kind == "model"
         },
         draft=kind,
@@ -102,7 +111,7 @@ def command(
         _write(Path(json_file), figures + "\n")
     if html:
         _write(html, render_report(conditions, texts, result))
-    if result.differing:
+    if result.differing and runner.placement is None:
         raise SpeccompileError(
             f"{artifact}: {len(result.differing)} of {len(texts)} outputs differ from plain "
             f"decoding (prompts {', '.join(str(index + 1) for index in result.differing)}); "
@@ -116,6 +125,8 @@ def print_tables(console: Console, conditions: Conditions, result: BenchResult) 
     console.print(f"[b]{escape(conditions.name)}[/b]  sha256:{conditions.identity[:12]}")
     cpu = escape(conditions.host.cpu)
     console.print(f"{cpu}, {conditions.host.cores} cores; {count} prompts, greedy")
+    if conditions.on != CPU:
+        console.print(f"on {escape(conditions.on)}: {escape(conditions.engines['target'])}")
     console.print(f"speculative: {conditions.speculation}\n")
     console.print("[b]Medians over prompts[/b]", _speeds(result), "", sep="\n")
     if result.acceptance:
@@ -123,13 +134,17 @@ def print_tables(console: Console, conditions: Conditions, result: BenchResult) 
         console.print(title, _acceptance(result), "", sep="\n")
     title = f"[b]Milliseconds of a step after {result.cost_context} tokens[/b]"
     console.print(title, _costs(result), "", sep="\n")
-    split = result.split
-    console.print(
-        f"Decoding time: draft engine {split.draft:.0f} %, target engine (verify) "
-        f"{split.target:.0f} %, other {split.other:.1f} %"
-    )
-    style = "green" if result.identical else "bold red"
-    console.print(f"Identical outputs: {count - len(result.differing)} of {count}", style=style)
+    if split := result.split:
+        console.print(
+            f"Decoding time: draft engine {split.draft:.0f} %, target engine (verify) "
+            f"{split.target:.0f} %, other {split.other:.1f} %"
+        )
+    identical = f"Identical outputs: {count - len(result.differing)} of {count}"
+    if result.identical or conditions.on == CPU:
+        console.print(identical, style="green" if result.identical else "bold red")
+    else:
+        way_out = f"are the others ties? `speccompile verify --on {escape(conditions.on)}` tells"
+        console.print(f"{identical}; {way_out}", style="yellow")
 
 
 def document(conditions: Conditions, prompts: Sequence[str], result: BenchResult) -> dict[str, Any]:
@@ -151,7 +166,7 @@ def document(conditions: Conditions, prompts: Sequence[str], result: BenchResult
         "acceptance": result.acceptance,
         "tested_proposals": result.tested,
         "accepted_length": result.accepted_length,
-        "decoding_percent": asdict(result.split),
+        "decoding_percent": asdict(result.split) if result.split else None,
         "cost_ms": result.cost_ms,
         "cost_context": result.cost_context,
         "prompts": [
@@ -189,7 +204,7 @@ def _speculation(runner: Runner, draft: str | None, length: int | None) -> tuple
 
 def _encode(runner: Runner, texts: Sequence[str], raw: bool) -> list[list[int]]:
     """The prompts' tokens; one that is too long is refused here, not minutes later."""
-    context = runner.manifest.model.context_length
+    context = runner.context
     prompts: list[list[int]] = []
     for number, text in enumerate(texts, start=1):
         turn: Message = {"role": "user", "content": text}

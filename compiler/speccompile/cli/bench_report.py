@@ -17,7 +17,7 @@ from speccompile.compiler.report.drawing import (
     draw_acceptance,
 )
 from speccompile.compiler.report.page import render_page
-from speccompile.runtime.bench import COST_ROWS, BenchResult
+from speccompile.runtime.bench import COST_ROWS, BenchResult, Split
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.host import Host
 
@@ -29,10 +29,12 @@ __all__ = ["Conditions", "render_report", "require_drawing"]
 
 @dataclass(frozen=True)
 class Conditions:
-    """What was measured, where and how; `engines` describes the engine of each role."""
+    """What was measured, where and how; `engines` describes the engine of each role, `on` is "cpu"
+    or the folder of plans that ran."""
 
     name: str
     identity: str
+    on: str
     engines: Mapping[str, str]
     draft: str
     draft_length: int
@@ -72,7 +74,7 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
             for index, text in enumerate(prompts)
         ],
         scale=max(1.0, *speedups.values()) * 1.02,
-        split=chart("split", (10, 0.5), lambda figure: _draw_split(figure, result)),
+        split=result.split and _split_chart(result.split),
         acceptance=chart(
             "acceptance",
             (5, 2.9),
@@ -82,10 +84,13 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
     )
 
 
-def _draw_split(figure: Figure, result: BenchResult) -> None:
+def _split_chart(split: Split) -> str:
+    return chart("split", (10, 0.5), lambda figure: _draw_split(figure, split))
+
+
+def _draw_split(figure: Figure, split: Split) -> None:
     axes = figure.subplots()
     left = 0.0
-    split = result.split
     for percent, color in ((split.draft, DRAFT), (split.target, TARGET), (split.other, OTHER)):
         axes.barh(0, percent, left=left, color=color, edgecolor="white", linewidth=1.5)
         if percent >= 4:

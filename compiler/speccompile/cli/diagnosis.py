@@ -5,25 +5,26 @@ from __future__ import annotations
 import platform
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module, metadata
 from pathlib import Path
 
 from speccompile.cli.inspection import Inspection
-from speccompile.compiler.cache import default_cache
 from speccompile.runtime import host
 from speccompile.runtime.gpus import (
     Found,
     Gpu,
+    best_gpu,
     find_gpus,
     gpu_needs,
     library_version,
     memory_needs,
 )
 from speccompile.runtime.host import Host, Need
-from speccompile.runtime.manifest import GpuEngines
+from speccompile.runtime.marks import Subject, find_mark
+from speccompile.runtime.user_cache import default_cache
 
 __all__ = [
     "EXTRAS",
@@ -81,18 +82,23 @@ class Machine:
 class Engine:
     """The CPU engines of an artifact ("cpu"), or one folder of plans, on `gpu` where there is one.
 
-    It runs where `lacks`, which names needs, is empty. What it then computes on a GPU is not yet
-    known to be what the reference does.
+    It can run where `lacks`, which names needs, is empty. On a GPU it was `verified` at some date
+    and time; of a self-test that ran now there are what it `said`, its `figures`, and whether it
+    `failed`.
     """
 
     name: str
     gpu: Gpu | None
     needs: tuple[Need, ...]
     lacks: tuple[str, ...]
+    verified: str | None = None
+    failed: bool = False
+    said: str | None = None
+    figures: Mapping[str, object] | None = None
 
     @property
     def runs(self) -> bool:
-        return not self.lacks
+        return not self.lacks and not self.failed
 
 
 def diagnose() -> Machine:
@@ -116,27 +122,20 @@ def engines_here(report: Inspection, found: Found) -> list[Engine]:
     """Those of the artifact, for the CPU first, and whether each has here what it needs."""
     engines = [Engine("cpu", None, tuple(report.needs), _unmet(report.needs))]
     for name, plans in sorted(report.manifest.gpus.items()):
-        gpu = _best(plans, found)
+        gpu = best_gpu(plans, found)
         needs = gpu_needs(plans, gpu, found.driver)
         memory = list(memory_needs(plans, report.manifest.files, gpu).values())
         lacks = _unmet(needs)
         if gpu and not any(need.met for need in memory):  # the plans of one capacity are enough
             lacks = (*lacks, "memory")
-        engines.append(Engine(name, gpu, (*needs, *memory), lacks))
+        mark = gpu and find_mark(Subject.of(report.manifest, name, gpu, found.driver))
+        verified = mark.date if mark else None
+        engines.append(Engine(name, gpu, (*needs, *memory), lacks, verified))
     return engines
 
 
 def _unmet(needs: Iterable[Need]) -> tuple[str, ...]:
     return tuple(need.what for need in needs if not need.met)
-
-
-def _best(engines: GpuEngines, found: Found) -> Gpu | None:
-    """The largest GPU of the right architecture, or else the largest."""
-    return max(
-        found.gpus,
-        key=lambda gpu: (gpu.architecture == engines.architecture, gpu.memory_bytes),
-        default=None,
-    )
 
 
 def _packages(here: Host) -> Iterator[Package]:

@@ -16,28 +16,39 @@ from rich.text import Text
 
 from speccompile.cli.diagnosis import EXTRAS, Engine, Machine, Package, diagnose, engines_here
 from speccompile.cli.inspection import Inspection, examine
+from speccompile.cli.self_tests import run_self_tests
 from speccompile.cli.tables import facts_table, plain_table, printable
-from speccompile.runtime.errors import ArtifactError, CompatibilityError, SpeccompileError
+from speccompile.runtime.errors import (
+    ArtifactError,
+    CompatibilityError,
+    EngineError,
+    SpeccompileError,
+)
 from speccompile.runtime.host import Need
 
 __all__ = ["command"]
 
 _PURPOSES = {"": "to run", "compiler": "to build", "cuda": "for GPUs"}
-_OPTIONAL = ("matplotlib",)
+_OPTIONAL = ("matplotlib", "nvtx")
 
 
 @click.command("doctor")
 @click.argument("artifact", type=click.Path(path_type=Path), required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def command(artifact: Path | None, as_json: bool) -> None:
+@click.option("--no-self-test", is_flag=True, help="Run nothing on a GPU: instant.")
+def command(artifact: Path | None, as_json: bool, no_self_test: bool) -> None:
     """Show what this machine has: processor, GPUs, driver, libraries, and what it can build.
 
-    With ARTIFACT also which of its engines can run here, and what each needs and finds. The exit
-    code is 4 where none can, and 3 for a damaged artifact, which `speccompile inspect` looks into.
+    With ARTIFACT also which of its engines can run here, and what each needs and finds. Plans that
+    can run on a GPU here are tested there against the CPU's engines; where they pass, this artifact
+    is from now on run on that GPU. The exit code is 4 where no engine can run, 5 where plans fail
+    their test, and 3 for a damaged artifact, which `speccompile inspect` looks into.
     """
     report = examine(artifact, hashed=False) if artifact else None
     machine = diagnose()
     engines = engines_here(report, machine.found) if report else []
+    if report and not no_self_test and not isinstance(report.error, ArtifactError):
+        engines = run_self_tests(report.root, engines, machine.found)
     error = _refusal(report, engines) if report else None
     if as_json:
         click.echo(json.dumps(_document(machine, report, engines, error), indent=1))
@@ -50,6 +61,11 @@ def command(artifact: Path | None, as_json: bool) -> None:
 def _refusal(report: Inspection, engines: list[Engine]) -> SpeccompileError | None:
     if isinstance(report.error, ArtifactError):
         return report.error
+    for engine in engines:
+        if engine.failed:
+            return EngineError(
+                f"{report.root}: {_place(engine)} fails its self-test: {engine.said}"
+            )
     if any(engine.runs for engine in engines):
         return None
     lacks = "; ".join(f"{engine.name} lacks {', '.join(engine.lacks)}" for engine in engines)
@@ -105,7 +121,8 @@ def _print(
         console.print(_headline(engine))
         console.print(_table(engine.needs, needs))
     console.print()
-    console.print(facts_table({"verdict": _verdict(engines)}))
+    said = {f"test of {engine.name}": printable(engine.said) for engine in engines if engine.said}
+    console.print(facts_table({**said, "verdict": _verdict(engines)}))
 
 
 def _hardware(machine: Machine) -> dict[str, str]:
@@ -164,7 +181,7 @@ def _install(extra: str) -> str:
 
 
 def _builds(machine: Machine) -> Iterator[str]:
-    """What of a build can succeed here; matplotlib only draws its report."""
+    """What of a build can succeed here; some packages only draw, or mark ranges for a profiler."""
     needed = [package for package in machine.packages if package.name not in _OPTIONAL]
     if _missing(package for package in needed if package.extra != "cuda"):
         yield "nothing before the packages that are not installed are"
@@ -186,13 +203,22 @@ def _builds(machine: Machine) -> Iterator[str]:
 
 
 def _headline(engine: Engine) -> Text:
-    if not engine.runs:
+    on = f"GPU {engine.gpu.index}" if engine.gpu else ""
+    if engine.failed:
+        state, style = f"fails its self-test on {on}", "bold red"
+    elif not engine.runs:
         state, style = "cannot run here", "red"
     elif engine.gpu is None:
         state, style = "can run here", "green"
+    elif engine.verified:
+        state, style = f"can run here, verified on {on} ({engine.verified[:10]})", "green"
     else:
-        state, style = f"can run on GPU {engine.gpu.index}, not verified on this GPU", "yellow"
+        state, style = f"can run on {on}, not verified on this GPU", "yellow"
     return Text.assemble((engine.name, "bold"), "  ", (state, style))
+
+
+def _place(engine: Engine) -> str:
+    return f"{engine.name} on GPU {engine.gpu.index}" if engine.gpu else engine.name
 
 
 def _table(needs: Iterable[Need], of_all: list[Need]) -> Table:
@@ -208,11 +234,14 @@ def _table(needs: Iterable[Need], of_all: list[Need]) -> Table:
 
 def _verdict(engines: list[Engine]) -> str:
     runs = [
-        engine.name + (" (not verified)" if engine.gpu else "") for engine in engines if engine.runs
+        engine.name + (" (not verified)" if engine.gpu and not engine.verified else "")
+        for engine in engines
+        if engine.runs
     ]
     stuck = [
         f"{engine.name} (lacks {', '.join(engine.lacks)})" for engine in engines if engine.lacks
     ]
+    stuck += [f"{engine.name} (fails its self-test)" for engine in engines if engine.failed]
     if not runs:
         return "nothing of it can run here"
     return f"can run here: {', '.join(runs)}" + (f"; cannot: {', '.join(stuck)}" if stuck else "")

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["artifact_argument", "read_text", "threads_option"]
+__all__ = ["artifact_argument", "on_options", "read_text", "threads_option"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -22,6 +22,24 @@ def threads_option(command: _Command) -> _Command:
     """--threads: 0 takes every core."""
     return click.option(
         "--threads", type=click.IntRange(min=0), default=0, help="Threads; 0 takes every core."
+    )(command)
+
+
+def on_options(command: _Command) -> _Command:
+    """--on, where to run, and --context, for how long a sequence: for the runtime to judge."""
+    command = click.option(
+        "--context",
+        type=click.IntRange(min=1),
+        help="Longest sequence, in tokens; on a GPU the smallest plans are taken that hold it. "
+        "Default: the artifact's own.",
+    )(command)
+    return click.option(
+        "--on",
+        metavar="auto|cpu|FOLDER",
+        default="auto",
+        show_default=True,
+        help="Engines to run: the CPU's, or a folder of plans for a GPU. auto takes plans that "
+        "`speccompile doctor ARTIFACT` verified on this GPU, else the CPU.",
     )(command)
 
 

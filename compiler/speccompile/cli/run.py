@@ -11,13 +11,13 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.options import artifact_argument, read_text, threads_option
+from speccompile.cli.options import artifact_argument, on_options, read_text, threads_option
 from speccompile.runtime.chat import Message
 from speccompile.runtime.costmodel import plain_step_ms
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.runner import DRAFTS, Runner
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import Request, Session
+from speccompile.runtime.session import AnySession, Request
 
 __all__ = ["command", "main_of_archive"]
 
@@ -38,8 +38,11 @@ __all__ = ["command", "main_of_archive"]
 @click.option("--draft", type=click.Choice(DRAFTS), help="Who proposes; default: the artifact's.")
 @click.option("--draft-length", type=click.IntRange(min=0), help="Most proposals a round.")
 @click.option("-q", "--quiet", is_flag=True, help="Print the text alone, without statistics.")
+@on_options
 @threads_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     artifact: Path,
     prompt: str | None,
     file: Path | None,
@@ -55,6 +58,8 @@ def command(
     draft: str | None,
     draft_length: int | None,
     quiet: bool,
+    on: str,
+    context: int | None,
     threads: int,
 ) -> None:
     """Generate text with ARTIFACT from PROMPT, from --file, or from standard input.
@@ -67,7 +72,8 @@ def command(
             "--interactive holds a conversation: it takes no --raw and no --file"
         )
     sampling = Sampling(temperature, top_k, top_p, seed)
-    runner = Runner.open(artifact, threads=threads)
+    runner = Runner.open(artifact, threads=threads, on=on, context=context)
+    ctx.call_on_close(runner.close)
     defaults = runner.measurements.defaults
     request = Request(
         max_new_tokens=max_new_tokens,
@@ -117,7 +123,7 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
 
 def _converse(
     runner: Runner,
-    session: Session,
+    session: AnySession,
     request: Request,
     stop: Sequence[str],
     messages: list[Message],
@@ -142,7 +148,7 @@ def _converse(
 
 def _generate(
     runner: Runner,
-    session: Session,
+    session: AnySession,
     tokens: list[int],
     request: Request,
     stop: Sequence[str],
@@ -158,7 +164,7 @@ def _generate(
     return "".join(pieces)
 
 
-def _statistics_line(runner: Runner, session: Session) -> str:
+def _statistics_line(runner: Runner, session: AnySession) -> str:
     statistics = session.statistics
     facts = [
         f"{statistics.new_tokens} tokens ({session.finish})",
@@ -166,14 +172,17 @@ def _statistics_line(runner: Runner, session: Session) -> str:
     ]
     if statistics.decode_seconds:
         facts.append(f"{statistics.tokens_per_second:.1f} tokens/s")
-        plain = plain_step_ms(runner.measurements.cost_ms.get("target", {}))
-        speedup = statistics.tokens_per_second * plain / 1e3
         if any(statistics.proposed):
             facts.append(f"acceptance {statistics.acceptance:.2f}")
             facts.append(f"{statistics.accepted_length:.2f} tokens a round")
-            facts.append(f"{speedup:.2f}x the plain speed measured at build")
+            if runner.placement is None:  # what was measured are the CPU's engines
+                plain = plain_step_ms(runner.measurements.cost_ms.get("target", {}))
+                speedup = statistics.tokens_per_second * plain / 1e3
+                facts.append(f"{speedup:.2f}x the plain speed measured at build")
     if statistics.reused_tokens:
         facts.append(
             f"{statistics.reused_tokens} of {statistics.prompt_tokens} prompt tokens cached"
         )
+    if runner.manifest.gpus:  # else there is nothing to choose
+        facts.append(f"on {runner.on}")
     return "-- " + ", ".join(facts)

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from speccompile.cli.options import artifact_argument, threads_option
+from speccompile.cli.options import artifact_argument, on_options, threads_option
 from speccompile.cli.prompts import read_prompts
 from speccompile.runtime.proof.check import Check
 from speccompile.runtime.proof.prove import Plan, prove
@@ -84,6 +84,7 @@ def _writable(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     callback=_writable,
     help="Write the checks as JSON to a file; - is standard output, and nothing else goes there.",
 )
+@on_options
 @threads_option
 @click.pass_context
 def command(
@@ -96,20 +97,27 @@ def command(
     draft: str | None,
     draws: int,
     report: Path | None,
+    on: str,
+    context: int | None,
     threads: int,
 ) -> None:
     """Prove that ARTIFACT is lossless: speculation changes nothing but the speed.
 
     Checked are its files, the target's rows and roll-back, greedy output against plain decoding,
-    and sampled output against the target's law. The exit code is 0 for a lossless artifact, 1 for
-    one that is not, 3 for one that is damaged and 4 for one that this host cannot run.
+    and sampled output against the target's law. On a GPU, whose rows differ by rounding with the
+    number that is computed at once, outputs may part where the target itself is undecided by no
+    more than that. The exit code is 0 for a lossless artifact, 1 for one that is not, 3 for one
+    that is damaged and 4 for one that this host cannot run.
     """
     texts = read_prompts(prompts)[:limit]
     plan = Plan(tokens, draft_lengths, draws, draft)
-    runner = Runner.open(artifact, threads=threads)
+    runner = Runner.open(artifact, threads=threads, on=on, context=context)
+    ctx.call_on_close(runner.close)
     as_text = str(report) != "-"
     if as_text:
         click.echo(f"{runner.manifest.name}\nsha256:{runner.manifest.identity}")
+        if runner.manifest.gpus:
+            click.echo(f"on {runner.on}")
     checks = _run(runner, texts, plan, Console(highlight=False, quiet=not as_text))
     failed = [check.name for check in checks if not check.passed]
     if report is not None:
@@ -149,6 +157,7 @@ def _write(report: Path, runner: Runner, checks: Sequence[Check]) -> None:
     document = {
         "name": runner.manifest.name,
         "identity": runner.manifest.identity,
+        "on": runner.on,
         "lossless": all(check.passed for check in checks),
         "checks": [asdict(check) for check in checks],
     }

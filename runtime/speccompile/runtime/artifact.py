@@ -66,10 +66,11 @@ class Artifact:
         return self.root / relative
 
 
-def open_artifact(path: Path | str, *, check: bool = True) -> Artifact:
+def open_artifact(path: Path | str, *, check: bool = True, on_cpu: bool = True) -> Artifact:
     """The artifact in the folder `path`, after checking that it is whole and can run here.
 
-    `check=False` skips only the sha256 of the files' content. Raises ArtifactError for an artifact
+    `check=False` skips only the sha256 of the files' content, and `on_cpu=False` what the engines
+    for the CPU need of this host: for who may run others. Raises ArtifactError for an artifact
     that is absent, incomplete or changed, CompatibilityError for a host that lacks what it needs.
     """
     root = Path(path)
@@ -78,7 +79,8 @@ def open_artifact(path: Path | str, *, check: bool = True) -> Artifact:
     _check_listing(artifact)
     if check:
         _check_content(artifact)
-    host.check(manifest.requires)
+    if on_cpu:
+        host.check(manifest.requires)
     return artifact
 
 

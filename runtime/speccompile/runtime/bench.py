@@ -12,7 +12,7 @@ import numpy as np
 
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.errors import RequestError
-from speccompile.runtime.session import Finish, Request, Session
+from speccompile.runtime.session import AnySession, Finish, Request
 from speccompile.runtime.statistics import Statistics
 from speccompile.runtime.timing import time_rows
 
@@ -45,7 +45,7 @@ def _silent(done: int, total: int, doing: str) -> None:
 class Opener(Protocol):
     """What a benchmark needs of a `Runner`."""
 
-    def session(self, draft: str | None = None) -> Session:
+    def session(self, draft: str | None = None) -> AnySession:
         """A new sequence with nothing in its caches."""
         ...
 
@@ -184,8 +184,8 @@ class BenchResult:
         return sum(run.decode_tokens for run in self._speculative) / rounds
 
     @property
-    def split(self) -> Split:
-        """Where speculative decoding spends its time."""
+    def split(self) -> Split | None:
+        """Where speculative decoding spends its time; None where that is not told apart."""
         return _split(self._speculative)
 
     @property
@@ -263,7 +263,7 @@ def _run_pair(
     return Pair(index, runs[False], runs[True])
 
 
-def _generate(session: Session, prompt: Sequence[int], request: Request) -> Run:
+def _generate(session: AnySession, prompt: Sequence[int], request: Request) -> Run:
     start = time.perf_counter()
     tokens = tuple(session.generate(prompt, request))
     seconds = time.perf_counter() - start
@@ -274,8 +274,8 @@ def _sum_by_position(counts: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(sum(position) for position in zip_longest(*counts, fillvalue=0))
 
 
-def _split(runs: Sequence[Statistics]) -> Split:
+def _split(runs: Sequence[Statistics]) -> Split | None:
     total = sum(run.decode_seconds for run in runs)
     draft = 100 * sum(run.draft_seconds for run in runs) / total
     target = 100 * sum(run.target_seconds for run in runs) / total
-    return Split(draft, target, 100 - draft - target)
+    return Split(draft, target, 100 - draft - target) if target else None

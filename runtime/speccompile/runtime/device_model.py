@@ -83,12 +83,13 @@ class DeviceModel:
         compiled: CompiledModel,
         memory: Arrays,
         places: Mapping[str, int],
+        batch: int,
     ) -> None:
         """`places` has an address in `memory` for all that `_arrays` lists."""
         self.memory = memory
         self.tensors = compiled.tensors
         self.rows = compiled.rows
-        self.batch = compiled.batch
+        self.batch = batch
         cache = compiled.tensors["key_cache.0"]
         self.capacity = cache.shape[2]
         self.vocabulary = compiled.tensors["logits"].shape[2]
@@ -96,7 +97,7 @@ class DeviceModel:
         self._places = places
         self._scratch = memory[_SCRATCH]
         self._contexts: dict[tuple[int, int], Context] = {}
-        arrays = _arrays(compiled)
+        arrays = _arrays(compiled, batch)
         fed = {name: arrays[name] for name in arrays if name.partition(".")[0] in _FED}
         self._staging = Staging(device, fed, places)
 
@@ -148,26 +149,37 @@ _FED = ("input_ids", "parents", "given", "lengths", "sampling")
 
 
 def place_models(
-    device: Device, models: Mapping[str, CompiledModel], *, shares_cache: bool
+    device: Device,
+    models: Mapping[str, CompiledModel],
+    *,
+    shares_cache: bool,
+    batch: int | None = None,
 ) -> dict[str, DeviceModel]:
     """Give a "target", and perhaps a "draft", their memory: one allocation, known beforehand.
 
-    A draft that `shares_cache` has the target's. Raises EngineError where there is not enough.
+    There is room for `batch` sequences, at most and by default as many as a call can have; a draft
+    that `shares_cache` has the target's. Raises EngineError where there is not enough memory.
     """
+    batches = {role: min(batch or model.batch, model.batch) for role, model in models.items()}
     arrays = {
         f"{role}/{name}": array
         for role, model in models.items()
-        for name, array in _arrays(model).items()
+        for name, array in _arrays(model, batches[role]).items()
         if not (role == "draft" and shares_cache and _is_cache(name))
     }
     scratch = max(model.scratch for model in models.values())
     memory = Arrays(
         device, {**arrays, _SCRATCH: Array("uint8", (scratch,))}, what="running the models"
     )
-    return {
-        role: DeviceModel(device, model, memory, _places(role, model, memory, shares_cache))
-        for role, model in models.items()
-    }
+    placed: dict[str, DeviceModel] = {}
+    for role, model in models.items():
+        owners = {
+            name: "target" if shares_cache and _is_cache(name) else role
+            for name in _arrays(model, batches[role])
+        }
+        places = {name: memory[f"{owner}/{name}"] for name, owner in owners.items()}
+        placed[role] = DeviceModel(device, model, memory, places, batches[role])
+    return placed
 
 
 def pieces(count: int, room: int, widths: Sequence[int]) -> list[tuple[int, int]]:
@@ -186,13 +198,13 @@ def pieces(count: int, room: int, widths: Sequence[int]) -> list[tuple[int, int]
     return calls
 
 
-def _arrays(model: CompiledModel) -> dict[str, Array]:
-    """What has to be placed for it, at its largest."""
+def _arrays(model: CompiledModel, batch: int) -> dict[str, Array]:
+    """What has to be placed for so many sequences of it, at its largest."""
     arrays: dict[str, Array] = {}
     for name, tensor in model.tensors.items():
         for rows in range(1, model.rows + 1) if name in _BY_ROWS else (model.rows,):
             if not name.startswith("new_"):
-                arrays[_place(name, rows)] = Array(tensor.dtype, _shape(tensor, model.batch, rows))
+                arrays[_place(name, rows)] = Array(tensor.dtype, _shape(tensor, batch, rows))
     return arrays
 
 
@@ -201,15 +213,6 @@ def _shape(tensor: Tensor, batch: int, rows: int) -> tuple[int, ...]:
     return tuple(
         size if fixed < 0 else fixed for size, fixed in zip(sizes, tensor.shape, strict=True)
     )
-
-
-def _places(
-    role: str, model: CompiledModel, memory: Mapping[str, int], shares_cache: bool
-) -> dict[str, int]:
-    def owner(name: str) -> str:
-        return "target" if shares_cache and _is_cache(name) else role
-
-    return {name: memory[f"{owner(name)}/{name}"] for name in _arrays(model)}
 
 
 def _place(name: str, rows: int) -> str:

@@ -4,64 +4,34 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.round_state import AHEAD, Round
 from speccompile.runtime.rounds import Kind, Rounds
-from speccompile.runtime.session import Finish, Request
-from speccompile.runtime.statistics import Statistics
+from speccompile.runtime.session import AnySession, Request
 
 __all__ = ["DeviceSession"]
 
 
-class DeviceSession:
+class DeviceSession(AnySession):
     """One sequence on the rounds of a device; requests of several sessions come one at a time.
 
-    The cache outlives a request, as with a `Session`; `statistics` and `finish` are those of the
-    latest. A round is one graph: what of its time is the draft's is not told apart, and
-    `draft_seconds` and `target_seconds` stay 0.
+    A round is one graph: what of its time is the draft's is not told apart, and `draft_seconds` and
+    `target_seconds` stay 0. After a device failed, the next request begins with nothing.
     """
 
-    def __init__(self, rounds: Rounds, *, context: int | None = None) -> None:
-        """`context` limits a sequence to so many tokens, by default the target's capacity."""
+    def __init__(
+        self, rounds: Rounds, *, context: int | None = None, drafting: bool = True
+    ) -> None:
+        """`context` limits a sequence to so many tokens, by default the target's capacity; where
+        there is no `drafting`, every request is decoded plainly."""
+        super().__init__(context or rounds.state.target.capacity)
         self._rounds, self._state, self._cached = rounds, rounds.state, rounds.cached
-        self._context = context or rounds.state.target.capacity
-        self.statistics = Statistics()
-        self.finish = Finish.LENGTH
-
-    def generate(self, prompt: Sequence[int], request: Request) -> Iterator[int]:
-        """Yield the tokens after `prompt`, as the target alone would choose them.
-
-        A stop token ends the sequence and is not yielded. Raises RequestError for a prompt that is
-        empty or longer than the context, EngineError where the device fails: the next request then
-        begins with nothing.
-        """
-        if not 0 < len(prompt) <= self._context:
-            raise RequestError(
-                f"the prompt has {len(prompt)} tokens; it must have 1 to {self._context}, "
-                "the length of the context"
-            )
-        statistics = self.statistics = Statistics(prompt_tokens=len(prompt))
-        self.finish = Finish.LENGTH
-        tokens = list(prompt)
-        end = min(len(prompt) + request.max_new_tokens, self._context)
-        for emitted in self._blocks(tokens, end, request):
-            for token in emitted:
-                if token in request.stop_tokens:
-                    self.finish = Finish.STOP
-                    return
-                tokens.append(token)
-                statistics.new_tokens += 1
-                yield token
-                if len(tokens) == end:
-                    return
+        self._drafting = drafting and rounds.state.draft is not None
 
     def _blocks(self, tokens: list[int], end: int, request: Request) -> Iterator[list[int]]:
-        """Yield what each round adds; the caller appends it to `tokens` before the next."""
-        if len(tokens) == end:
-            return
         statistics = self.statistics
         try:
             start = time.perf_counter()
@@ -120,7 +90,7 @@ class DeviceSession:
         shared = self.statistics.reused_tokens = self._cached.keep(tokens)
         number = self._state.begin(request.sampling, shared)
         most = self._state.target.rows - 1
-        proposals = min(request.draft_length, most) if self._state.draft else 0
+        proposals = min(request.draft_length, most) if self._drafting else 0
         kind = Kind(1, proposals, not request.sampling.greedy)
         plain = replace(kind, proposals=0)
         if self._fits(kind, shared):

@@ -23,10 +23,13 @@ __all__ = [
     "Driver",
     "Found",
     "Gpu",
+    "PlanPair",
+    "best_gpu",
     "find_gpus",
     "gpu_needs",
     "library_version",
     "memory_needs",
+    "plan_pairs",
 ]
 
 # Distributions that bring each library, the usual one first.
@@ -64,6 +67,23 @@ class Driver:
 
 
 @dataclass(frozen=True)
+class PlanPair:
+    """The plans that run together: a target's, and that of the draft with it, if there is one."""
+
+    target: PlanInfo
+    draft: PlanInfo | None
+
+    @property
+    def plans(self) -> tuple[PlanInfo, ...]:
+        return (self.target, self.draft) if self.draft else (self.target,)
+
+    @property
+    def capacity(self) -> int:
+        """Cache slots of the target."""
+        return self.target.capacity
+
+
+@dataclass(frozen=True)
 class Found:
     """`reason` says in one line why there is no GPU, or why CUDA shows fewer than there are."""
 
@@ -97,14 +117,33 @@ def find_gpus() -> Found:
     return Found(here, gpus, reason)
 
 
+def best_gpu(engines: GpuEngines, found: Found) -> Gpu | None:
+    """The largest GPU of the right architecture, or else the largest."""
+    return max(
+        found.gpus,
+        key=lambda gpu: (gpu.architecture == engines.architecture, gpu.memory_bytes),
+        default=None,
+    )
+
+
+def plan_pairs(engines: GpuEngines) -> list[PlanPair]:
+    """One for each plan of the target, by capacity.
+
+    A draft in the target's cache is of the same capacity; one with its own may be shorter.
+    """
+    by_capacity = sorted(engines.plans, key=lambda plan: plan.capacity)
+    pairs: list[PlanPair] = []
+    for target in (plan for plan in by_capacity if plan.role == "target"):
+        drafts = [plan for plan in by_capacity if plan.role == "draft" and _suits(plan, target)]
+        pairs.append(PlanPair(target, drafts[-1] if drafts else None))
+    return pairs
+
+
 def gpu_needs(engines: GpuEngines, gpu: Gpu | None, driver: Driver | None) -> list[Need]:
     """What plans need of a host besides memory, of which `memory_needs` tells."""
-    # Late: a host that runs no plans need not hash the kernels' sources.
-    from speccompile.plugins.cubins import abi
-
     architecture = gpu.architecture if gpu else _NONE
     cuda = driver.cuda if driver else _NONE
-    library, plugin = library_version(engines.library) or _NONE, abi()
+    library, plugin = library_version(engines.library) or _NONE, _plugin(engines)
     return [
         Need("GPU", engines.architecture, architecture, architecture == engines.architecture),
         Need(
@@ -121,19 +160,13 @@ def gpu_needs(engines: GpuEngines, gpu: Gpu | None, driver: Driver | None) -> li
 def memory_needs(
     engines: GpuEngines, files: Mapping[str, FileEntry], gpu: Gpu | None
 ) -> dict[int, Need]:
-    """By the cache capacity of the target: what its plans and caches take at least.
-
-    A draft in the target's cache is of the same capacity; one with its own may be shorter.
-    """
+    """By the cache capacity of the target: what its plans and caches take at least."""
     needs: dict[int, Need] = {}
     have = gpu.memory_bytes if gpu else None
-    by_capacity = sorted(engines.plans, key=lambda plan: plan.capacity)
-    for target in (plan for plan in by_capacity if plan.role == "target"):
-        drafts = [plan for plan in by_capacity if plan.role == "draft" and _suits(plan, target)]
-        pair = (target, *drafts[-1:])
-        size = sum(files[plan.plan].size + _cache_bytes(plan) for plan in pair)
-        needs[target.capacity] = Need(
-            f"memory for {target.capacity} slots",
+    for pair in plan_pairs(engines):
+        size = sum(files[plan.plan].size + _cache_bytes(plan) for plan in pair.plans)
+        needs[pair.capacity] = Need(
+            f"memory for {pair.capacity} slots",
             _readable(size),
             _NONE if have is None else _readable(have),
             have is not None and have >= size,
@@ -210,6 +243,17 @@ def _hidden(visible: int, present: int | None) -> str | None:
     if chosen.strip() and visible < len(entries):
         said += f"; its entry {entries[visible]!r} is not valid here, and ends the list"
     return said
+
+
+def _plugin(engines: GpuEngines) -> str:
+    """The hash of what our own kernels compute."""
+    # Late: a host that runs no plans need not hash the kernels' sources.
+    from speccompile.plugins.cubins import abi
+
+    try:
+        return abi()
+    except NotADirectoryError:  # in the archive of an artifact, which was built with its plans
+        return engines.plugin
 
 
 def _suits(draft: PlanInfo, target: PlanInfo) -> bool:

@@ -64,7 +64,7 @@ class Rounds:
         """
         self.state = RoundState(device, target, draft, shares_cache=shares_cache, seconds=seconds)
         self._device, self._target, self._draft = device, target, draft
-        self._logits_type: LogitsType = _logits_type(target)
+        self.logits_type: LogitsType = _logits_type(target)
         self._graphs: dict[Kind, Graph] = {}
         self.cached = CachedRows(self.state)
         self.failed = False  # since when nothing here is what it should be
@@ -133,7 +133,7 @@ class Rounds:
         draft.enqueue(kind.batch, rows)
         if kind.sampled and "draft_logits" in addresses:
             sizes = kind.batch, step, rows, kind.rows, draft.vocabulary
-            self._launch(keep_logits_launches(self._logits_type, *sizes, addresses))
+            self._launch(keep_logits_launches(self.logits_type, *sizes, addresses))
 
     def _draft_rows(self, step: int) -> int:
         # A last proposal that stood was never the draft's input, but now is a row of the sequence.

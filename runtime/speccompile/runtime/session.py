@@ -1,8 +1,9 @@
-"""The loop: draft, verify, commit, roll back."""
+"""What a session is, and the loop of those on a host: draft, verify, commit, roll back."""
 
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +15,7 @@ from speccompile.runtime.sampling import Randomness, Sampling
 from speccompile.runtime.statistics import MeteredEngine, Statistics
 from speccompile.runtime.verify import verify
 
-__all__ = ["Finish", "Request", "Session"]
+__all__ = ["AnySession", "Finish", "Request", "Session"]
 
 
 class Finish(StrEnum):
@@ -40,21 +41,16 @@ class Request:
             raise RequestError(f"draft_length is {self.draft_length}; it cannot be negative")
 
 
-class Session:
-    """One sequence on one target, with at most one draft.
+class AnySession(ABC):
+    """One sequence, continued request by request; what all sessions share, wherever they compute.
 
     The cache outlives a request: a prompt that begins as the last sequence did is not computed
     again. `statistics` and `finish` are those of the latest request.
     """
 
-    def __init__(
-        self, target: Engine, draft: Draft | None = None, *, context: int | None = None
-    ) -> None:
-        """`context` limits a sequence to so many tokens, by default the target's capacity."""
-        self._target = MeteredEngine(target)
-        self._context = context or target.capacity
-        self._draft = draft
-        self._rows: list[int] = []  # the tokens in the target's cache
+    def __init__(self, context: int) -> None:
+        """`context` is the longest sequence, in tokens."""
+        self._context = context
         self.statistics = Statistics()
         self.finish = Finish.LENGTH
 
@@ -62,32 +58,51 @@ class Session:
         """Yield the tokens after `prompt`, as the target alone would choose them.
 
         A stop token ends the sequence and is not yielded. Raises RequestError for a prompt that is
-        empty or longer than the context.
+        empty or longer than the context, EngineError where an engine or a device fails.
         """
-        capacity = self._context
-        if not 0 < len(prompt) <= capacity:
+        if not 0 < len(prompt) <= self._context:
             raise RequestError(
-                f"the prompt has {len(prompt)} tokens; it must have 1 to {capacity}, "
+                f"the prompt has {len(prompt)} tokens; it must have 1 to {self._context}, "
                 "the length of the context"
             )
-        self.statistics, self.finish = Statistics(prompt_tokens=len(prompt)), Finish.LENGTH
+        statistics = self.statistics = Statistics(prompt_tokens=len(prompt))
+        self.finish = Finish.LENGTH
         tokens = list(prompt)
-        end = min(len(prompt) + request.max_new_tokens, capacity)
+        end = min(len(prompt) + request.max_new_tokens, self._context)
+        if len(tokens) == end:
+            return
         for emitted in self._blocks(tokens, end, request):
             for token in emitted:
                 if token in request.stop_tokens:
                     self.finish = Finish.STOP
                     return
                 tokens.append(token)
-                self.statistics.new_tokens += 1
+                statistics.new_tokens += 1
                 yield token
                 if len(tokens) == end:
                     return
 
+    @abstractmethod
     def _blocks(self, tokens: list[int], end: int, request: Request) -> Iterator[list[int]]:
-        """Yield what each round commits; the caller appends it to `tokens` before the next."""
-        if len(tokens) == end:
-            return
+        """Yield what each round adds to `tokens`, up to `end` or beyond; the first is the prompt's.
+
+        `generate` appends it before it asks for the next, and takes no more than it needs.
+        """
+
+
+class Session(AnySession):
+    """One sequence on one target, with at most one draft."""
+
+    def __init__(
+        self, target: Engine, draft: Draft | None = None, *, context: int | None = None
+    ) -> None:
+        """`context` limits a sequence to so many tokens, by default the target's capacity."""
+        super().__init__(context or target.capacity)
+        self._target = MeteredEngine(target)
+        self._draft = draft
+        self._rows: list[int] = []  # the tokens in the target's cache
+
+    def _blocks(self, tokens: list[int], end: int, request: Request) -> Iterator[list[int]]:
         randomness, statistics = Randomness(request.sampling.seed), self.statistics
         start = time.perf_counter()
         logits = self._prefill(tokens)

@@ -26,6 +26,7 @@ HOST = Host("A <fast> CPU", 2, "x86_64", 1 << 30, {"numpy": "2.0"})
 CONDITIONS = Conditions(
     name="tiny [/b] & <b>bold</b>",
     identity="ab" * 32,
+    on="cpu",
     engines={"target": "openvino fp16, fp32 arithmetic"},
     draft="model",
     draft_length=4,
@@ -72,16 +73,21 @@ DIFFERING = result_of(Pair(0, run(3.0), run(2.0)), Pair(1, run(4.0), run(1.0, (1
 class FakeRunner:
     """An artifact of which only the records are read, and a tokenizer of one token a letter."""
 
-    def __init__(self, defaults: Defaults) -> None:
-        engine = SimpleNamespace(backend="openvino", precision="fp16", arithmetic="fp32")
-        self.manifest = SimpleNamespace(
-            name="tiny",
-            identity="ab" * 32,
-            engines={"target": engine},
-            model=SimpleNamespace(eos_token_ids=(2,), context_length=30),
-        )
+    context = 30
+    roles = ("target",)
 
+    def __init__(self, defaults: Defaults, on: str) -> None:
+        model = SimpleNamespace(eos_token_ids=(2,))
+        self.manifest = SimpleNamespace(name="tiny", identity="ab" * 32, model=model)
         self.measurements = SimpleNamespace(defaults=defaults)
+        self.on, self.placement = on, None if on == "cpu" else "a GPU"
+        self.closed = False
+
+    def describe(self, role: str) -> str:
+        return f"{role} of plans" if self.placement else "openvino fp16, fp32 arithmetic"
+
+    def close(self) -> None:
+        self.closed = True
 
     def encode_raw(self, text: str) -> list[int]:
         return [ord(letter) for letter in text]
@@ -100,8 +106,9 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
     def call(
         *options: str, result: BenchResult = RESULT, defaults: Defaults = DEFAULTS
     ) -> tuple[int, list[dict[str, Any]]]:
-        def open_runner(path: Path, *, threads: int) -> FakeRunner:
-            return FakeRunner(defaults)
+        def open_runner(path: Path, *, threads: int, on: str, context: int | None) -> FakeRunner:
+            assert context in (None, 30)
+            return FakeRunner(defaults, "cpu" if on == "auto" else on)
 
         def run_bench(*arguments: object, **more: object) -> BenchResult:
             names = ("runner", "prompts", "request", "draft")
@@ -114,6 +121,7 @@ def bench(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Bench:
         monkeypatch.setattr(sys, "argv", argv)
         with pytest.raises(SystemExit) as exited:
             main()
+        assert all(call["runner"].closed for call in calls)
         return int(exited.value.code or 0), calls
 
     return call
@@ -202,6 +210,35 @@ def test_different_outputs_fail_after_the_figures_are_out(
     assert "Identical outputs: 1 of 2" in out
     assert "1 of 2 outputs differ from plain decoding (prompts 2)" in err
     assert "Outputs differ" in (tmp_path / "b.html").read_text(encoding="utf-8")
+
+
+def test_on_a_gpu_other_outputs_may_be_ties_and_rounds_are_not_told_apart(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def untold(each: Run) -> Run:
+        return replace(
+            each, statistics=replace(each.statistics, draft_seconds=0.0, target_seconds=0.0)
+        )
+
+    pairs = [
+        Pair(pair.prompt, untold(pair.plain), untold(pair.speculative)) for pair in DIFFERING.pairs
+    ]
+    page, figures = tmp_path / "b.html", tmp_path / "b.json"
+    options = ("--on", "tensorrt-sm89", "--context", "30", "--json", str(figures))
+    status, _ = bench(*options, "--html", str(page), result=result_of(*pairs))
+    out, err = capsys.readouterr()
+    assert (status, err) == (0, "")
+    assert "on tensorrt-sm89: target of plans" in out
+    ties = "Identical outputs: 1 of 2; are the others ties? `speccompile verify --on tensorrt-sm89`"
+    assert ties in " ".join(out.split())
+    assert "Decoding time" not in out
+    document = json.loads(figures.read_text())
+    assert document["conditions"]["on"] == "tensorrt-sm89"
+    assert document["decoding_percent"] is None
+    text = page.read_text(encoding="utf-8")
+    assert "Where decoding spends its time" not in text
+    assert "<code>speccompile verify</code> tells them from faults" in text
+    assert text.count("<svg") == 2 + 2
 
 
 def test_without_the_drawing_library_nothing_is_measured(

@@ -1,4 +1,7 @@
-"""The command on hosts with and without GPUs, and on an artifact with engines for two of them."""
+"""The command on hosts with and without GPUs, and on an artifact with engines for two of them.
+
+What it does with plans that can run, is in `test_self_tests`.
+"""
 
 from __future__ import annotations
 
@@ -53,12 +56,16 @@ Doctor = Callable[..., tuple[int, list[str], str]]
 
 
 @pytest.fixture
-def doctor(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Doctor:
+def doctor(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Doctor:
     """Calls the command; returns exit code, lines of output and error output."""
+    monkeypatch.setenv("SPECCOMPILE_CACHE", str(tmp_path / "cache"))
     give_library(monkeypatch, "1.7.1.116")
     monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
 
     def run(*arguments: object) -> tuple[int, list[str], str]:
+        arguments = ("--no-self-test", *arguments)
         monkeypatch.setattr(sys, "argv", ["speccompile", "doctor", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
@@ -178,11 +185,12 @@ def test_packages_that_are_not_installed(doctor: Doctor, monkeypatch: pytest.Mon
 
 
 def test_a_cpu_build_needs_no_gpu_packages(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
-    uninstall(monkeypatch, "matplotlib", "cuda-core", "cuda-bindings", "nvidia-cuda-nvrtc")
+    packages = "cuda-bindings", "cuda-core", "nvidia-cuda-nvrtc"
+    uninstall(monkeypatch, "matplotlib", "nvtx", *packages)
     _, lines, _ = doctor()
-    missing = "cuda-bindings, cuda-core, nvidia-cuda-nvrtc"
+    missing = ", ".join(packages)
     assert fact(lines, "for GPUs") == (
-        f"not installed: {missing} (pip install 'speccompile[cuda]')"
+        f"not installed: {missing}, nvtx (pip install 'speccompile[cuda]')"
     )
     assert fact(lines, "can build") == (f"engines for the CPU no plans for GPUs without {missing}")
 

@@ -127,6 +127,7 @@ def test_the_report_as_json(verify: Verify, tmp_path: Path) -> None:
     document = json.loads(output)
     assert code == 0
     assert document["lossless"] is True
+    assert document["on"] == "cpu"
     assert [check["passed"] for check in document["checks"]] == [True] * 5
     assert document["checks"][3]["details"]["draft_lengths"] == [1, 3]
     file = tmp_path / "report.json"

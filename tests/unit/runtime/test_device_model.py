@@ -52,6 +52,21 @@ def test_both_models_lie_in_one_allocation(shares_cache: bool) -> None:
     assert shared == (caches if shares_cache else set())
 
 
+@pytest.mark.parametrize(("batch", "placed"), [(None, 4), (1, 1), (3, 3), (9, 4)])
+def test_memory_is_for_as_many_sequences_as_wanted_and_possible(
+    batch: int | None, placed: int
+) -> None:
+    device, alike = HostDevice(), HostDevice()
+    pair = place_models(device, models(device, batch=4), shares_cache=False, batch=batch)
+    assert [model.batch for model in pair.values()] == [placed] * 2
+    place_models(alike, models(alike, batch=placed), shares_cache=False)
+    sizes = [
+        [operation.detail for operation in each.operations if operation.kind == "allocate"]
+        for each in (device, alike)
+    ]
+    assert sizes[0] == sizes[1]
+
+
 def test_a_new_cache_is_the_cache_itself() -> None:
     device = HostDevice()
     for model in place_models(device, models(device), shares_cache=False).values():

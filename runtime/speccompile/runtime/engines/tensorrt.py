@@ -43,14 +43,20 @@ def import_library(name: LibraryName) -> ModuleType:
 
 
 def open_plans(
-    library: ModuleType, device: Device, plans: Mapping[str, Path], *, shares_cache: bool
+    library: ModuleType,
+    device: Device,
+    plans: Mapping[str, Path],
+    *,
+    shares_cache: bool,
+    batch: int | None = None,
 ) -> dict[str, DeviceModel]:
     """Open plans by role, "target" and perhaps "draft", and give them their memory.
 
+    `batch` is how many sequences are to be decoded together: a plan's profiles may allow for more.
     The plugin has to be registered. Raises EngineError for what cannot be opened or does not fit.
     """
     models = {role: TensorRTPlan(library, device, path) for role, path in plans.items()}
-    return place_models(device, models, shares_cache=shares_cache)
+    return place_models(device, models, shares_cache=shares_cache, batch=batch)
 
 
 class TensorRTPlan:

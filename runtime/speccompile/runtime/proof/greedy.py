@@ -8,9 +8,11 @@ from itertools import zip_longest
 
 from speccompile.runtime.engine import Engine, prefill
 from speccompile.runtime.proof.check import Check, Progress, silent
-from speccompile.runtime.session import Request, Session
+from speccompile.runtime.session import AnySession, Request
 
-__all__ = ["Difference", "check_greedy"]
+__all__ = ["Difference", "check_greedy", "tie_tolerance"]
+
+_TIE = 4.0  # times the noise of the rows
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,8 @@ class Difference:
     """Where two outputs part: token `position` after prompt `prompt`, both counted from 0.
 
     None stands for the end of an output. `margin` is by how much the target's own logits prefer the
-    plain token: near zero for a tie that rounding decided, else speculation is at fault.
+    plain token: near zero for a tie that rounding decided, else speculation is at fault. An end is
+    as likely as the likeliest stop token; without any, there is no margin.
     """
 
     draft: str
@@ -28,6 +31,9 @@ class Difference:
     plain: int | None
     speculative: int | None
     margin: float | None
+
+    def within(self, tolerance: float) -> bool:
+        return self.margin is not None and abs(self.margin) <= tolerance
 
     def __str__(self) -> str:
         margin = "" if self.margin is None else f" (logit margin {self.margin:.3g})"
@@ -41,25 +47,35 @@ class Difference:
         )
 
 
+def tie_tolerance(rows: Check) -> float:
+    """By how much, in logits, a target may prefer one token to another in a tie: 4 times as much as
+    its rows differ, as `check_rows` found, with the size of their step; 0 where they are exact."""
+    noise = rows.details["max_abs_difference"]
+    return _TIE * noise if isinstance(noise, float) else 0.0
+
+
 def check_greedy(
     target: Engine,
-    open_session: Callable[[str], Session],
+    open_session: Callable[[str], AnySession],
     drafts: Sequence[str],
     prompts: Sequence[Sequence[int]],
     lengths: Sequence[int],
     *,
     tokens: int,
     stop_tokens: frozenset[int] = frozenset(),
+    tolerance: float = 0.0,
     progress: Progress = silent,
 ) -> Check:
     """Decode `tokens` after every prompt, plainly and with every draft and draft length.
 
     `open_session` makes a session on `target` with the draft of that name, "none" among them. Each
-    run begins with an empty cache, so that nothing but speculation tells two runs apart.
+    run begins with an empty cache, so that nothing but speculation tells two runs apart. Where rows
+    are not exact, two outputs may part at a tie: where the margin is within `tolerance`, in logits.
     """
     total = len(prompts) * (1 + len(drafts) * len(lengths))
-    done = compared = tested = differing = 0
-    first: Difference | None = None
+    done = compared = tested = 0
+    faults: list[Difference] = []
+    ties: list[Difference] = []
 
     def decode(kind: str, length: int, prompt: Sequence[int]) -> list[int]:
         nonlocal done, tested
@@ -78,21 +94,25 @@ def check_greedy(
                 speculative = decode(kind, length, prompt)
                 compared += len(plain)
                 if speculative != plain:
-                    differing += 1
                     where = (kind, length, index)
-                    first = first or _difference(target, prompt, plain, speculative, where)
+                    found = _difference(target, prompt, plain, speculative, where, stop_tokens)
+                    (ties if found.within(tolerance) else faults).append(found)
     runs = total - len(prompts)
     several = "s" * (len(prompts) > 1)
     extent = (
         f"{compared} tokens in {runs} runs ({len(prompts)} prompt{several}, "
         f"{' and '.join(drafts)} draft, lengths {_spelled(lengths)}), {tested} proposals tested"
     )
-    outcome = (
-        f"{differing} of the runs differ; first: {first}" if first else "all as plain decoding"
-    )
+    if faults:
+        outcome = f"{len(faults)} of the runs differ; first: {faults[0]}"
+    elif ties:
+        outcome = f"{len(ties)} of the runs part at ties of at most {tolerance:.2g}"
+    else:
+        outcome = "all as plain decoding"
+    first = [*faults, *ties][:1]
     return Check(
         "greedy",
-        first is None and compared > 0,
+        not faults and compared > 0,
         f"{extent}: {outcome}",
         {
             "prompts": len(prompts),
@@ -101,8 +121,10 @@ def check_greedy(
             "runs": runs,
             "compared_tokens": compared,
             "tested_proposals": tested,
-            "differing_runs": differing,
-            "first_difference": asdict(first) if first else None,
+            "differing_runs": len(faults) + len(ties),
+            "ties": len(ties),
+            "tolerance": tolerance,
+            "first_difference": asdict(first[0]) if first else None,
         },
     )
 
@@ -113,14 +135,16 @@ def _difference(
     plain: Sequence[int],
     speculative: Sequence[int],
     where: tuple[str, int, int],
+    stop_tokens: frozenset[int],
 ) -> Difference:
     pairs = enumerate(zip_longest(plain, speculative))
     position, (left, right) = next(item for item in pairs if item[1][0] != item[1][1])
-    margin = None
-    if left is not None and right is not None:
-        target.rollback(0)
-        row = prefill(target, [*prompt, *plain[:position]])
-        margin = float(row[left] - row[right])
+    target.rollback(0)
+    row = prefill(target, [*prompt, *plain[:position]])
+    sides = [stop_tokens if token is None else {token} for token in (left, right)]
+    logits = [max((float(row[token]) for token in side), default=None) for side in sides]
+    known = [logit for logit in logits if logit is not None]
+    margin = known[0] - known[1] if len(known) == 2 else None
     return Difference(*where, position, left, right, margin)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.proof.check import Check, Progress, silent
-from speccompile.runtime.proof.greedy import check_greedy
+from speccompile.runtime.proof.closeness import row_tolerance
+from speccompile.runtime.proof.greedy import check_greedy, tie_tolerance
 from speccompile.runtime.proof.rows import check_rollback, check_rows, tokens_needed
 from speccompile.runtime.proof.sampled import check_sampling
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
@@ -41,14 +42,18 @@ def prove(
 ) -> Iterator[Check]:
     """Yield each check when it is done.
 
+    On a GPU rows differ by rounding with the size of their step, and outputs may part at ties.
     Raises RequestError where there is no prompt, or one is too long to be continued.
     """
     prompts = _encoded(runner, texts, plan)
     target = runner.engine("target")
-    drafted = "draft" in runner.manifest.engines
+    drafted = "draft" in runner.roles
+    coarse = row_tolerance(runner.placement.pair.target.precision) if runner.placement else None
     draft = runner.engine("draft") if drafted else None
     yield _integrity(runner)
-    rows = check_rows(target, prompts, max(plan.draft_lengths) + 1, progress)
+    rows = check_rows(
+        target, prompts, max(plan.draft_lengths) + 1, tolerance=coarse, progress=progress
+    )
     yield rows
     exact = rows.details["bit_equal"] is True
     yield check_rollback(target, prompts, plan.draft_lengths, exact=exact, progress=progress)
@@ -60,6 +65,7 @@ def prove(
         plan.draft_lengths,
         tokens=plan.tokens,
         stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
+        tolerance=0.0 if coarse is None else tie_tolerance(rows),
         progress=progress,
     )
     yield check_sampling(target, draft, prompts, plan.draws, progress)
@@ -89,9 +95,7 @@ def _encoded(runner: Runner, texts: Sequence[str], plan: Plan) -> list[list[int]
     if not texts:
         raise RequestError("there is no prompt to check with; give at least one")
     chat = CHAT_TEMPLATE_FILE in runner.manifest.files
-    room = runner.manifest.model.context_length - max(
-        plan.tokens, tokens_needed(plan.draft_lengths)
-    )
+    room = runner.context - max(plan.tokens, tokens_needed(plan.draft_lengths))
     prompts: list[list[int]] = []
     for number, text in enumerate(texts, 1):
         if chat:
