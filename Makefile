@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PROMPT ?= Write a Python function that returns the n-th Fibonacci number.
 
-.PHONY: run test check bench gpu-check clean
+.PHONY: run test coverage check bench gpu-check clean
 
 run: artifacts/smollm2-135m/manifest.json
 	$(BIN)/speccompile run artifacts/smollm2-135m "$(PROMPT)"
@@ -17,7 +17,11 @@ run: artifacts/smollm2-135m/manifest.json
 artifacts/smollm2-135m/manifest.json: $(VENV)/installed
 	$(BIN)/speccompile build smollm2-135m
 
+# On two processes, in groups (tests/conftest.py): what the tests of one build, they build once.
 test: check
+	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+
+coverage: $(VENV)/installed
 	$(BIN)/pytest --cov
 
 check: $(VENV)/installed

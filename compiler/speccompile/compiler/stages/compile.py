@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import nan
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.stages.check import Checked
@@ -20,9 +20,9 @@ from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import EngineInfo
+from speccompile.runtime.proof.closeness import ROUNDED_TOLERANCE, closeness
 
 __all__ = [
-    "ROUNDED_TOLERANCE",
     "Compiled",
     "compare",
     "row_invariant_from",
@@ -35,7 +35,6 @@ _FILE = "engine.json"
 # Against the contract on the same weights: the largest error over the largest logit for engines
 # that sum in fp32, and the mean KL divergence in nats for those that quantize activations too.
 FP32_TOLERANCE = 1e-4
-ROUNDED_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -133,19 +132,9 @@ def _all_rows(engine: Engine, tokens: Sequence[int]) -> Logits:
 
 
 def compare(expected: Logits, actual: Logits) -> dict[str, float]:
-    """Largest relative error, mean KL divergence (nats) and agreement of the first choice."""
-    p, q = _log_softmax(expected), _log_softmax(actual)
-    return {
-        "relative_error": float(np.abs(actual - expected).max() / np.abs(expected).max()),
-        "kl_divergence": float((np.exp(p) * (p - q)).sum(axis=-1).mean()),
-        "top1_agreement": float((expected.argmax(-1) == actual.argmax(-1)).mean()),
-    }
-
-
-def _log_softmax(logits: Logits) -> NDArray[np.float64]:
-    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
-    result: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
-    return result
+    """The fields of `Closeness`: NaN for what is not finite."""
+    found = asdict(closeness(expected, actual))
+    return {name: nan if value is None else value for name, value in found.items()}
 
 
 def _check(info: EngineInfo, accuracy: Mapping[str, float]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.stages.check import Checked
-from speccompile.compiler.stages.compile import ROUNDED_TOLERANCE, compare, sample_tokens
+from speccompile.compiler.stages.compile import compare, sample_tokens
 from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.lower import GRAPH_FILE
 from speccompile.compiler.stages.lower_plan import read_plan
@@ -28,14 +28,12 @@ from speccompile.plugins.tree import tree_mask
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import PlanInfo
+from speccompile.runtime.proof.closeness import HALF_TOLERANCE, ROUNDED_TOLERANCE
 
-__all__ = ["HALF_TOLERANCE", "Rehearsed", "check_accuracy", "check_verdict", "read_accuracy", "run"]
+__all__ = ["Rehearsed", "check_accuracy", "check_verdict", "read_accuracy", "run"]
 
 _FILE = "rehearsal.json"
 _WAY_OUT = "leave engine.tensorrt out of the recipe, or choose another precision"
-
-HALF_TOLERANCE = 2e-2
-"""The largest error over the largest logit, of a graph that computes in fp16."""
 
 # Behind the root the target's own choice is the second child, and likewise behind that.
 _PARENTS = np.array([-1, 0, 0, 2, 2])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import errno
 import sys
 from pathlib import Path
@@ -118,7 +119,11 @@ def test_a_folder_of_others_says_what_its_owner_can_do(
     def refuse(path: Path, target: str) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
+    def find_nothing(name: str) -> None:
+        raise OSError(f"{name}: not found")
+
     monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(ctypes, "CDLL", find_nothing)  # a plan built before may have loaded it
     link = f"'ln -s libtensorrt_rtx.so.1 {tmp_path}/libtensorrt_rtx.so'"
 
     with pytest.raises(SpeccompileError, match=rf"\(Permission denied\).*{link}.*LD_LIBRARY_PATH"):
