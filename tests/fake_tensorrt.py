@@ -91,9 +91,24 @@ class FakeEngine:
     def get_aliased_input_tensor(self, name: str) -> str | None:
         return self.aliases.get(name)
 
-    def create_execution_context(self, strategy: str) -> FakeContext | None:
-        self.strategies.append(strategy)
+    def create_runtime_config(self) -> FakeOptions:
+        return FakeOptions()
+
+    def create_execution_context(self, options: str | FakeOptions) -> FakeContext | None:
+        if isinstance(options, FakeOptions):
+            options = f"{options.memory}, {options.dynamic_shapes_kernel_specialization_strategy}"
+        self.strategies.append(options)
         return self.context
+
+
+class FakeOptions:
+    """IRuntimeConfig of TensorRT-RTX."""
+
+    memory = ""
+    dynamic_shapes_kernel_specialization_strategy = "LAZY"
+
+    def set_execution_context_allocation_strategy(self, strategy: str) -> None:
+        self.memory = strategy
 
 
 class _Severity(Enum):

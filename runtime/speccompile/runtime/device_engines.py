@@ -37,15 +37,22 @@ class DeviceEngines:
         shares_cache: bool,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """`models` are by role; `close` gives back what they stand on."""
+        """`models` are by role; `close` gives back what they stand on, behind themselves."""
         self.device = device
         self.models = models
         self.shares_cache = shares_cache
-        self.close = close
+        self._close = close
         self._rounds = Rounds(
             device, models["target"], models.get("draft"), shares_cache=shares_cache
         )
         self._engines: dict[str, DeviceEngine] = {}
+
+    def close(self) -> None:
+        """Give everything back, graphs and models ahead of the device."""
+        self._rounds.close()
+        for model in self.models.values():
+            model.close()
+        self._close()
 
     @property
     def logits_type(self) -> LogitsType:

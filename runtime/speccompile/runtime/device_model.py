@@ -97,6 +97,7 @@ class DeviceModel:
         self._places = places
         self._scratch = memory[_SCRATCH]
         self._contexts: dict[tuple[int, int], Context] = {}
+        self._warm: set[tuple[int, int]] = set()
         arrays = _arrays(compiled, batch)
         fed = {name: arrays[name] for name in arrays if name.partition(".")[0] in _FED}
         self._staging = Staging(device, fed, places)
@@ -122,9 +123,16 @@ class DeviceModel:
 
         It writes cache slots behind the committed ones, as every call does, and commits nothing.
         """
-        if (batch, rows) not in self._contexts:
-            self.enqueue(batch, rows)
-        return self._contexts[batch, rows]
+        size = batch, rows
+        if size not in self._warm:
+            self.enqueue(*size)
+            self._warm.add(size)
+        return self.context(*size)
+
+    def close(self) -> None:
+        """Let go of what the library holds on the device."""
+        self._contexts.clear()
+        self._warm.clear()
 
     def put(self, name: str, values: NDArray[np.generic], rows: int = 0) -> None:
         """Enqueue that an input, where it depends on them of a call with `rows`, begins so.

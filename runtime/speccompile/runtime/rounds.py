@@ -108,12 +108,16 @@ class Rounds:
 
     def reset(self) -> None:
         """Forget graphs and state after a failure."""
-        for graph in self._graphs.values():
-            graph.close()
-        self._graphs.clear()
+        self.close()
         self.state.clear()
         self.cached.drop(0)
         self.failed = False
+
+    def close(self) -> None:
+        """Give the graphs back."""
+        for graph in self._graphs.values():
+            graph.close()
+        self._graphs.clear()
 
     def _record(self, kind: Kind) -> None:
         """Everything that a round enqueues, in order."""

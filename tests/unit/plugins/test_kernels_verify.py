@@ -108,6 +108,20 @@ def test_wrong_kernels_are_told_from_right_ones(right: str, wrong: str) -> None:
     assert any(differing(mutant, "traversal", bushes(seed, 5)) for seed in range(20))
 
 
+@pytest.mark.parametrize("rule", RULES)
+def test_inputs_that_mean_nothing_do_no_harm(rule: Rule) -> None:
+    """A library that times a plugin while it builds a plan makes them up."""
+    rng = np.random.default_rng(0)
+    for given, parents in (
+        (np.zeros(BATCH, np.int64), np.zeros((BATCH, 9), np.int64)),
+        (rng.integers(-9, 99, BATCH), rng.integers(-(1 << 40), 1 << 40, (BATCH, 9))),
+    ):
+        rounds = replace(random_rounds(0, BATCH, 9, 30), given=given, parents=parents)
+        found = verified(host_kernels(), rule, rounds, "float32", 1)
+        assert (found["count"] >= 1).all()
+        assert (found["count"] <= 9).all()
+
+
 def bushes(seed: int, vocabulary: int) -> Rounds:
     """Trees of many siblings that are seldom accepted: verdicts come from what rejections left."""
     rng, nodes = np.random.default_rng(seed), 12

@@ -1,6 +1,7 @@
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -63,6 +64,18 @@ def test_a_context_is_set_up_for_its_size_and_addresses(plan_file: Path) -> None
     assert dict(context.of("set_tensor_address")) == ADDRESSES
     order = list(dict.fromkeys(name for name, _ in context.told))
     assert order.index("set_optimization_profile_async") < order.index("set_input_shape")
+
+
+def test_kernels_are_not_compiled_behind_a_captured_graph(tmp_path: Path) -> None:
+    """TensorRT-RTX would, and swap them in between two calls."""
+    engine, path = FakeEngine(), tmp_path / "a.plan"
+    path.write_bytes(b"plan")
+    library = fake_library(engine)
+    kinds = SimpleNamespace(EAGER="EAGER")
+    library.__dict__["DynamicShapesKernelSpecializationStrategy"] = kinds
+    plan = TensorRTPlan(library, DEVICE, path)
+    plan.context(1, 2, dict.fromkeys(plan.tensors, 256), 512)
+    assert engine.strategies == ["USER_MANAGED, EAGER"]
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ inline unsigned atomicAdd(unsigned *address, unsigned value)
 inline float __uint_as_float(unsigned bits) { return std::bit_cast<float>(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
 inline int __ffs(int bits) { return bits ? std::countr_zero(unsigned(bits)) + 1 : 0; }
-using std::fmax, std::fmin, std::min;
+using std::fmax, std::fmin, std::max, std::min;
 
 template <class Value>
 Value from_lane(Value value, int)

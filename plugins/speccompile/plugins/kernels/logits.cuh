@@ -75,7 +75,8 @@ struct Packs {
     template <class Visit>
     __device__ void each(Visit visit) const
     {
-        for (int pack = begin(warp()) + lane(); pack < begin(warp() + 1); pack += WARP)
+        const int end = begin(warp() + 1);
+        for (int pack = begin(warp()) + lane(); pack < end; pack += WARP)
             visit(token(pack));
     }
 };

@@ -6,10 +6,10 @@
 
 /// Grid: sequences. Takes over what the draft chose, prepares its next step or the target's
 /// numbers; for what is not done, the address is null. A chain: node n has the depth n.
-extern "C" __global__ void draft_step(int64 *tokens, const int64 *lengths, const int64 *seeds,
-                                      const int64 *draft_next_token, const int64 *previous,
-                                      int64 *draft_input, int64 *draft_lengths,
-                                      int64 *draft_uniforms, int64 *uniforms, int nodes, int step)
+extern "C" __global__ void __launch_bounds__(1024)
+    draft_step(int64 *tokens, const int64 *lengths, const int64 *seeds,
+               const int64 *draft_next_token, const int64 *previous, int64 *draft_input,
+               int64 *draft_lengths, int64 *draft_uniforms, int64 *uniforms, int nodes, int step)
 {
     const int sequence = blockIdx.x;
     const int64 length = lengths[sequence];
@@ -70,10 +70,11 @@ extern "C" __global__ void commit(const int64 *path, const int64 *count, const i
                 tokens[start] = next;
             }
         }
-        __threadfence_system();
         __syncwarp();
-        if (lane() == 0)
+        if (lane() == 0) {
+            __threadfence_system();
             *static_cast<volatile int64 *>(record) = now + 1;
+        }
     }
     __syncthreads();
     if (leader())

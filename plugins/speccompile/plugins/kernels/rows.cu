@@ -76,8 +76,8 @@ struct RowReader {
             __syncthreads();
             each_weight([&](float weight) {
                 unsigned digits = __float_as_uint(weight) >> shift, bin = digits % BINS;
-                if (digits / BINS == prefix)
-                    add(low + bin, high + bin, amount(weight));
+                if (uint64 own = digits / BINS == prefix ? amount(weight) : 0)
+                    add(low + bin, high + bin, own);
             });
             __syncthreads();
             if (warp() == 0) {

@@ -45,8 +45,10 @@ extern "C" __global__ void tree_mask(const int64 *parents, const int64 *lengths,
     __shared__ int up[MOST_NODES];
     __shared__ View all, near;
     const int64 index = int64(blockIdx.y) * nodes + blockIdx.x;
-    for (int node = threadIdx.x; node < nodes; node += blockDim.x)
-        up[node] = node ? int(parents[int64(blockIdx.y) * nodes + node]) : -1;
+    for (int node = threadIdx.x; node < nodes; node += blockDim.x) {
+        const int64 parent = parents[int64(blockIdx.y) * nodes + node];
+        up[node] = parent < node ? int(max(parent, int64(-1))) : -1;  // made-up inputs have cycles
+    }
     for (int word = threadIdx.x; word < MOST_NODES / 32; word += blockDim.x)
         all.seen[word] = near.seen[word] = 0;
     __syncthreads();

@@ -21,7 +21,9 @@ struct Walk {
     {
         for (int node = threadIdx.x; node < nodes; node += blockDim.x) {
             tree.first[node] = NONE;
-            tree.next[node] = node < given ? NONE : int(parents[node]);
+            const int64 parent = parents[node];  // a builder times kernels on made-up inputs
+            const bool placed = node >= given && parent >= 0 && parent < node;
+            tree.next[node] = placed ? int(parent) : NONE;
         }
         __syncthreads();
         if (leader()) {
@@ -141,7 +143,8 @@ __device__ void walk(const T *logits, const T *draft_logits, const int64 *tokens
                      int64 *next_token, int64 *emitted, int nodes, int size, Rule rule)
 {
     __shared__ Tree tree;
-    const int sequence = blockIdx.x, committed = int(given[sequence]);
+    const int sequence = blockIdx.x;
+    const int committed = int(max(int64(1), min(given[sequence], int64(nodes))));
     const int64 start = int64(sequence) * nodes;
     tokens += start, parents += start, rows += start, path += start, emitted += start;
     const Row *draft_rows = rows + int64(gridDim.x) * nodes;

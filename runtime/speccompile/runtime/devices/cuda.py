@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
@@ -39,7 +39,6 @@ class CudaDevice:
         model, note = _model(driver, self._device), visible_note(visible)
         driver.name = self.name = f"{model}, cuda:{index} {uuids[index]}{note}"
         self._context = driver("cuDevicePrimaryCtxRetain", self._device)
-        self._thread = 0
         self._use()
         constants = driver.constants
         self._stream = driver("cuStreamCreate", constants.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -104,7 +103,8 @@ class CudaDevice:
             kernels.load()
         except RuntimeError as error:
             raise EngineError(
-                f"{self.name}: does not take the kernels ({error}); build for {self.architecture}"
+                f"{self.name}: does not take the kernels ({error}); build for {self.architecture}, "
+                f"and for CUDA {'.'.join(map(str, self.cuda_version))} at most: the driver's"
             ) from error
         self._kernels = kernels
 
@@ -119,22 +119,29 @@ class CudaDevice:
 
     def event(self) -> CudaEvent:
         self._use()
-        return CudaEvent(self._driver, self._stream)
+        return CudaEvent(self._driver, self._stream, self._use)
 
     def capture(self, record: Callable[[], None]) -> CudaGraph:
         mode = self._driver.constants.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        # A library's object that is collected while recording may free memory: that ends a capture.
+        gc.collect()
+        gc.disable()
+        try:
+            graph = self._recorded(mode, record)
+        finally:
+            gc.enable()
+        return CudaGraph(self._driver, self._stream, graph, self._use)
+
+    def _recorded(self, mode: object, record: Callable[[], None]) -> object:
         self._call("cuStreamBeginCapture", self._stream, mode)
-        complete = False
         try:
             record()
-            complete = True
-        finally:
+        except BaseException:
             # A stream that is left capturing takes no other work.
-            if not complete:
-                self._driver.quietly("cuStreamEndCapture", self._stream)
-        return CudaGraph(
-            self._driver, self._stream, self._driver("cuStreamEndCapture", self._stream)
-        )
+            if graph := self._driver.quietly("cuStreamEndCapture", self._stream):
+                self._driver.quietly("cuGraphDestroy", graph)
+            raise
+        return self._call("cuStreamEndCapture", self._stream)
 
     def range(self, name: str) -> AbstractContextManager[None]:
         """Needs the package nvtx; without it, nothing is marked."""
@@ -164,11 +171,9 @@ class CudaDevice:
         return self._driver(function, *arguments)
 
     def _use(self) -> None:
-        """A context is current to a thread: a session may be used by another than opened it."""
-        thread = threading.get_ident()
-        if thread != self._thread:
-            self._driver("cuCtxSetCurrent", self._context)
-            self._thread = thread
+        """A context is current to a thread, of which a session may be used by several; and another
+        library may have changed it."""
+        self._driver("cuCtxSetCurrent", self._context)
 
 
 def _uuids(driver: Driver) -> list[str]:
@@ -184,4 +189,5 @@ def _uuid(driver: Driver, device: object) -> str:
 
 
 def _model(driver: Driver, device: object) -> str:
-    return bytes(driver("cuDeviceGetName", 128, device)).decode(errors="replace").rstrip("\0")
+    name = bytes(driver("cuDeviceGetName", 128, device))
+    return name.split(b"\0")[0].decode(errors="replace").strip()

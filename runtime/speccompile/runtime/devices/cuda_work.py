@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from speccompile.runtime.device import wait_until
 from speccompile.runtime.devices.driver import Driver
 from speccompile.runtime.errors import EngineError
@@ -10,17 +12,20 @@ __all__ = ["CudaEvent", "CudaGraph"]
 
 
 class CudaEvent:
-    """See `Event`."""
+    """See `Event`. `use` makes the device's context current to the calling thread."""
 
-    def __init__(self, driver: Driver, stream: object) -> None:
-        self._driver, self._stream = driver, stream
+    def __init__(self, driver: Driver, stream: object, use: Callable[[], None]) -> None:
+        self._driver, self._stream, self._use = driver, stream, use
         flags = driver.constants.CUevent_flags
         self._event = driver("cuEventCreate", flags.CU_EVENT_DISABLE_TIMING)
 
     def record(self) -> None:
+        self._use()
         self._driver("cuEventRecord", self._event, self._stream)
 
     def wait(self, seconds: float, doing: str) -> None:
+        self._use()
+
         def done() -> bool:
             return self._driver.ready("cuEventQuery", self._event)
 
@@ -28,10 +33,12 @@ class CudaEvent:
 
 
 class CudaGraph:
-    """See `Graph`."""
+    """See `Graph`; `use` as in `CudaEvent`."""
 
-    def __init__(self, driver: Driver, stream: object, graph: object) -> None:
-        self._driver, self._stream = driver, stream
+    def __init__(
+        self, driver: Driver, stream: object, graph: object, use: Callable[[], None]
+    ) -> None:
+        self._driver, self._stream, self._use = driver, stream, use
         try:
             self._executable = driver("cuGraphInstantiate", graph, 0)
         finally:
@@ -43,7 +50,9 @@ class CudaGraph:
             raise
 
     def replay(self) -> None:
+        self._use()
         self._driver("cuGraphLaunch", self._executable, self._stream)
 
     def close(self) -> None:
+        self._use()
         self._driver.quietly("cuGraphExecDestroy", self._executable)

@@ -35,9 +35,13 @@ class Driver:
             raise EngineError(f"{self.name}: {function} failed: {self.describe(code)}")
         return values[0] if len(values) == 1 else tuple(values) or None
 
-    def quietly(self, function: str, *arguments: object) -> None:
-        """For cleaning up behind a failure, which the code of this call must not replace."""
-        self._run(function, arguments)
+    def quietly(self, function: str, *arguments: object) -> object:
+        """For cleaning up behind a failure, which the code of this call must not replace.
+
+        Returns what the function gives, if it gives anything.
+        """
+        _, *values = self._run(function, arguments)
+        return values[0] if values else None
 
     def ready(self, function: str, *arguments: object) -> bool:
         """Of a query: has the device come so far? Raises EngineError if it failed on the way."""

@@ -66,6 +66,7 @@ class TensorRTPlan:
         """Raises EngineError for a plan of another version or GPU, or that copies its caches."""
         self._library, self._device, self._path = library, device, plan
         self._log = _log(library)
+        self._options: list[Any] = []
         self._runtime: Any = library.Runtime(self._log)
         self._engine: Any = self._open()
         engine, inputs = self._engine, library.TensorIOMode.INPUT
@@ -86,8 +87,7 @@ class TensorRTPlan:
     ) -> PlanContext:
         """Set up for calls of one size. The scratch memory may be that of other contexts too, as
         long as all of them run on the device's one stream."""
-        strategy = self._library.ExecutionContextAllocationStrategy.USER_MANAGED
-        context: Any = self._engine.create_execution_context(strategy)
+        context: Any = self._engine.create_execution_context(self._context_options())
         what = f"{batch} x {rows} rows"
         if context is None:
             raise self._failed(f"makes no context for {what}")
@@ -98,12 +98,33 @@ class TensorRTPlan:
         for name in self._inputs:
             if not context.set_input_shape(name, self._call_shape(name, batch, rows)):
                 raise self._failed(f"refuses {what} of {name}")
-        if missing := context.infer_shapes():
+        try:
+            missing = context.infer_shapes()
+        except RuntimeError as error:
+            raise self._failed(f"finds no shapes for {what} ({error})") from error
+        if missing:
             raise self._failed(f"lacks the shapes of {', '.join(missing)}")
         for name in self.tensors:
             if not context.set_tensor_address(name, addresses[name]):
                 raise self._failed(f"refuses the address of {name}")
         return PlanContext(context, stream, lambda: self._failed(f"fails on {what}"))
+
+    def _context_options(self) -> Any:  # noqa: ANN401 - the library has no types
+        """Memory of ours, and kernels that stay what they are.
+
+        Left to itself, TensorRT-RTX runs fallback kernels for sizes that vary until it has compiled
+        better ones in the background: a graph captured before would replay what is gone, and a row
+        change its bits from one call to the next. So they are compiled before the first call.
+        """
+        memory = self._library.ExecutionContextAllocationStrategy.USER_MANAGED
+        kernels = getattr(self._library, "DynamicShapesKernelSpecializationStrategy", None)
+        if kernels is None:
+            return memory
+        options = self._engine.create_runtime_config()
+        options.set_execution_context_allocation_strategy(memory)
+        options.dynamic_shapes_kernel_specialization_strategy = kernels.EAGER
+        self._options.append(options)  # for as long as the contexts
+        return options
 
     def _open(self) -> Any:  # noqa: ANN401 - the library has no types
         try:
