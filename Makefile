@@ -17,9 +17,9 @@ run: artifacts/smollm2-135m/manifest.json
 artifacts/smollm2-135m/manifest.json: $(VENV)/installed
 	$(BIN)/speccompile build smollm2-135m
 
-# On two processes, in groups (tests/conftest.py): what the tests of one build, they build once.
+# On two processes, file by file: what the tests of a file build, they build once.
 test: check
-	$(BIN)/pytest --numprocesses 2 --dist loadgroup
+	$(BIN)/pytest --numprocesses 2 --dist loadfile
 
 coverage: $(VENV)/installed
 	$(BIN)/pytest --cov

@@ -50,13 +50,6 @@ class Contract:
         return dense
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say which tests one process shall run: those of a file, and all that build SmolLM2."""
-    for item in items:
-        group = "model" if item.get_closest_marker("model") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def tokens() -> list[int]:
     """A sequence that fills the cache."""
