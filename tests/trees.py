@@ -13,27 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.plugins import schema
-from speccompile.plugins.laws import Sampling
 from speccompile.plugins.schema import INVALID, Rule
-from speccompile.plugins.spec_verify import Tree, spec_verify
+from speccompile.runtime.proof.trees import Trees
 
 __all__ = ["Rounds", "random_parents", "random_rounds", "verdicts", "verify_inputs"]
+
 
 Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
-class Rounds:
+class Rounds(Trees):
     """B trees of N nodes over V tokens; the fields are the operators' arguments (`schema`)."""
-
-    tokens: NDArray[np.int64]
-    parents: NDArray[np.int64]
-    given: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    logits: Logits
-    draft_logits: Logits
-    uniforms: NDArray[np.int64]
-    sampling: NDArray[np.float32]
 
     def astype(self, dtype: type[np.floating[Any]]) -> Rounds:
         """With logits of another type."""
@@ -60,9 +51,9 @@ def random_rounds(
     extremes = rng.random(uniforms.shape) < 0.02
     uniforms[extremes] = rng.choice([0, 2**53 - 1], int(extremes.sum()))
     return Rounds(
-        tokens,
-        parents,
-        given,
+        tokens=tokens,
+        parents=parents,
+        given=given,
         lengths=rng.integers(0, 20, batch),
         logits=logits,
         draft_logits=draft,
@@ -87,20 +78,7 @@ def random_parents(rng: np.random.Generator, nodes: int, given: int = 1) -> NDAr
 
 def verdicts(rule: Rule, rounds: Rounds) -> dict[str, NDArray[np.int64]]:
     """The oracle's `path`, `count`, `next_token` and `emitted`."""
-    batch, nodes = rounds.tokens.shape
-    path, emitted = np.full((2, batch, nodes), INVALID, np.int64)
-    count, next_token = np.zeros((2, batch), np.int64)
-    for b in range(batch):
-        tree = Tree(rounds.tokens[b], rounds.parents[b], int(rounds.given[b]))
-        temperature, top_k, top_p, min_p = (float(value) for value in rounds.sampling[b])
-        sampling = Sampling(temperature, int(top_k), top_p, min_p)
-        logits, draft = rounds.logits[b], rounds.draft_logits[b]
-        verdict = spec_verify(rule, logits, tree, rounds.uniforms[b], sampling, draft)
-        count[b], next_token[b] = len(verdict.path), verdict.next_token
-        path[b, : count[b]] = verdict.path
-        added = verdict.emitted(tree)
-        emitted[b, : len(added)] = added
-    return {"path": path, "count": count, "next_token": next_token, "emitted": emitted}
+    return rounds.verdicts(rule)
 
 
 def verify_inputs(rule: Rule, rounds: Rounds) -> dict[str, NDArray[np.generic]]:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.cli.prompts import read_prompts
-from speccompile.plugins.driver import CubinKernels
-from speccompile.plugins.tensorrt_plugin import register
-from speccompile.runtime.device_session import DeviceSession
-from speccompile.runtime.devices.cuda import CudaDevice
-from speccompile.runtime.engines.tensorrt import import_library, open_plans
-from speccompile.runtime.gpus import find_gpus, gpu_needs, plan_pairs
-from speccompile.runtime.manifest import GpuEngines
-from speccompile.runtime.rounds import Rounds
+from speccompile.runtime.errors import CompatibilityError
+from speccompile.runtime.gpus import find_gpus
+from speccompile.runtime.placement import CPU
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
 from speccompile.runtime.session import Request
-from tests.gpu.opening import open_device
 from tests.gpu.sections import Skip, Task
 from tests.gpu.texts import same_text
 
@@ -32,11 +28,10 @@ _TIE = 2e-2
 def run(task: Task) -> None:
     if task.artifact is None:
         raise Skip("none was given; --artifact DIR")
-    runner = Runner.open(task.artifact)
-    engines = _engines(runner)
-    with open_device() as device:
-        session = _session(device, runner, engines)
+    runner = Runner.open(task.artifact, on=CPU)
+    with closing(_on_gpu(task.artifact, runner)) as plans:
         target = runner.engine("target")
+        draft = "model" if "draft" in plans.roles else "none"
 
         def rows(tokens: Sequence[int]) -> NDArray[np.float32]:
             target.rollback(0)
@@ -48,7 +43,8 @@ def run(task: Task) -> None:
             prompt = _encoded(runner, text)
             plain = Request(_TOKENS, draft_length=0)
             expected = list(runner.session("none").generate(prompt, plain))
-            for length in (0, _PROPOSALS):
+            for kind, length in (("none", 0), (draft, _PROPOSALS)):
+                session = plans.session(kind)
                 found = list(session.generate(prompt, Request(_TOKENS, draft_length=length)))
                 what, statistics = f"prompt {number}, K = {length}", session.statistics
                 common = same_text(task, what, found, expected, prompt, rows, _TIE)
@@ -60,32 +56,17 @@ def run(task: Task) -> None:
                 task.note(what, figures)
 
 
-def _engines(runner: Runner) -> GpuEngines:
-    """Those for this GPU, if it and its driver have what they need."""
-    found = find_gpus()
-    gpu = found.gpus[0]
-    offered = runner.manifest.gpus.values()
-    engines = next((each for each in offered if each.architecture == gpu.architecture), None)
-    if engines is None:
-        others = ", ".join(each.architecture for each in offered) or "no GPU"
-        raise Skip(f"it has plans for {others}, not for {gpu.architecture}")
-    lacks = [need for need in gpu_needs(engines, gpu, found.driver) if not need.met]
-    if lacks:
-        raise Skip("; ".join(f"{need.what}: {need.need}, here {need.have}" for need in lacks))
-    return engines
-
-
-def _session(device: CudaDevice, runner: Runner, engines: GpuEngines) -> DeviceSession:
-    kernels = CubinKernels(runner.artifact.path(engines.kernels).read_bytes)
-    device.load(kernels)
-    library = import_library(engines.library)
-    register(library, kernels)
-    pair = plan_pairs(engines)[-1]
-    shares_cache = pair.draft is not None and pair.draft.shares_cache
-    paths = {str(plan.role): runner.artifact.path(plan.plan) for plan in pair.plans}
-    models = open_plans(library, device, paths, shares_cache=shares_cache, batch=1)
-    rounds = Rounds(device, models["target"], models.get("draft"), shares_cache=shares_cache)
-    return DeviceSession(rounds, context=runner.manifest.model.context_length)
+def _on_gpu(artifact: Path, runner: Runner) -> Runner:
+    """The same artifact on its plans for this GPU, verified or not."""
+    architecture, offered = find_gpus().gpus[0].architecture, runner.manifest.gpus
+    fitting = (name for name, engines in offered.items() if engines.architecture == architecture)
+    folder = next(fitting, None)
+    if folder is None:
+        raise Skip(f"it has plans for {', '.join(offered) or 'no GPU'}, not for {architecture}")
+    try:
+        return Runner.open(artifact, on=folder)
+    except CompatibilityError as error:
+        raise Skip(str(error)) from error
 
 
 def _encoded(runner: Runner, text: str) -> list[int]:

@@ -89,7 +89,7 @@ def measure_rows(bench: Bench, arena: Arena, task: Task, vocabulary: int, nodes:
         "sampling": np.zeros((1, 4), np.float32),
         **{name: np.zeros((1, nodes), np.int64) for name in ("path", "emitted")},
         **{name: np.zeros(1, np.int64) for name in ("count", "next_token")},
-        "workspace": np.zeros(verify_workspace("traversal", 1, nodes, vocabulary), np.uint8),
+        "workspace": np.zeros(verify_workspace(1, nodes), np.uint8),
     }
     for law, sampling in _LAWS.items():
         rule: Rule = "greedy" if law == "greedy" else "traversal"

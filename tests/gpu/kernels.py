@@ -178,7 +178,7 @@ def _compare(
         name: np.full(shape, -77, np.int64)
         for name, shape in {**shapes, "emitted": (batch, nodes)}.items()
     }
-    workspace = np.zeros(verify_workspace(rule, batch, nodes, vocabulary), np.uint8)
+    workspace = np.zeros(verify_workspace(batch, nodes), np.uint8)
     at = arena.place({**inputs, **outputs, "workspace": workspace}, skew)
     sizes = batch, nodes, vocabulary
     _launch(device, verify_launches(rule, logits_type, *sizes, at, at["workspace"]))

@@ -80,7 +80,7 @@ class ColdCache:
         at = {name: device.allocate(8 * count) for name, count in names.items()}
         at |= {name: device.allocate(8) for name in ("given", "count", "next_token")}
         at["logits"] = device.allocate(4 * nodes * self._VOCABULARY)
-        workspace = device.allocate(verify_workspace("greedy", *sizes))
+        workspace = device.allocate(verify_workspace(*sizes[:2]))
         # All parents are 0, so that every row is looked at.
         self._read: Launch = verify_launches("greedy", "float32", *sizes, at, workspace)[0]
 

@@ -174,7 +174,7 @@ class TorchModel:
 
     def scratch_arrays(self, batch: int, rows: int) -> tuple[Array, Array, Array]:
         """Positions and mask, which stand between the kernels and torch, and the workspace."""
-        workspace = verify_workspace(self.rule, batch, rows, self.decoder.shape.vocabulary)
+        workspace = verify_workspace(batch, rows)
         return (
             Array("int64", (batch, rows)),
             Array("bool", (batch, 1, rows, self.decoder.capacity)),

@@ -107,9 +107,8 @@ def verify_launches(
     return [rows, walk]
 
 
-def verify_workspace(rule: Rule, batch: int, nodes: int, vocabulary: int) -> int:
-    """Bytes: one record for every row of the target and, where the rule has one, of the draft."""
-    del rule, vocabulary  # the records of a rule without a draft leave half of it unused
+def verify_workspace(batch: int, nodes: int) -> int:
+    """Bytes: one record for every row of the target, and as many of a draft, if there is one."""
     return 2 * batch * nodes * _ROW_BYTES
 
 

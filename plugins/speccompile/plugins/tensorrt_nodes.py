@@ -53,7 +53,7 @@ class VerifyNode:
 
     def workspace(self, sizes: Mapping[str, int]) -> int:
         """Bytes, for inputs of these `sizes`, by the schema's names of dimensions."""
-        return verify_workspace(self.rule, sizes["B"], sizes["N"], sizes["V"])
+        return verify_workspace(sizes["B"], sizes["N"])
 
     def launches(
         self, sizes: Mapping[str, int], first_type: str, addresses: Mapping[str, int], space: int

@@ -3,25 +3,19 @@
 import json
 import sys
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
-from typing import Literal
 
 import pytest
-from tokenizers import Tokenizer, models, pre_tokenizers
 
 from speccompile.cli.main import main
 from speccompile.plugins.reference import Verdict
-from speccompile.runtime import host
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Engine, Logits
-from speccompile.runtime.files import FileEntry
-from speccompile.runtime.manifest import EngineInfo, Manifest, ModelInfo, Requirements
-from speccompile.runtime.measurements import unmeasured
-from tests.unit.runtime.tables import VOCABULARY, TableEngine, make_table, near_table
+from speccompile.runtime.manifest import EngineInfo
+from tests.table_artifact import write_artifact
+from tests.unit.runtime.tables import TableEngine, make_table, near_table
 
 TARGET = make_table(1)
-CONTEXT = 64
 QUICK = ("--limit", "1", "-n", "8", "--draft-lengths", "1,3", "--draws", "600")
 
 Verify = Callable[..., tuple[int, str, str]]
@@ -34,46 +28,10 @@ class Keeping(TableEngine):
         super().rollback(min(length + 1, self.length) if length else 0)
 
 
-def info(role: Literal["target", "draft"]) -> EngineInfo:
-    return EngineInfo(
-        *(role, "openvino", f"engines/{role}.onnx", "fp16", "fp32", 1, 1, 1, 4, CONTEXT),
-        vocab_size=VOCABULARY,
-        min_rows=1,
-        shares_cache=False,
-    )
-
-
 @pytest.fixture
 def artifact(tmp_path: Path) -> Path:
-    words = {f"w{token}": token for token in range(VOCABULARY)}
-    tokenizer = Tokenizer(models.WordLevel(words, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    contents = {
-        "engines/target.onnx": b"target",
-        "engines/draft.onnx": b"draft",
-        "tokenizer/tokenizer.json": tokenizer.to_str().encode(),
-    }
-    root = tmp_path / "tiny"
-    for path, content in contents.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_bytes(content)
-    manifest = Manifest(
-        schema=3,
-        name="tiny",
-        compiler_version="0.1.0",
-        model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 4, None, ()),
-        engines={"target": info("target"), "draft": info("draft")},
-        requires=Requirements(host.describe().architecture, (), {}),
-        provenance={},
-        files={
-            path: FileEntry(sha256(content).hexdigest(), len(content), "engine")
-            for path, content in contents.items()
-        },
-    )
-    (root / "manifest.json").write_bytes(manifest.to_bytes())
-    (root / "measurements.json").write_bytes(unmeasured(manifest).to_bytes())
     (tmp_path / "prompts.txt").write_text("w1 w2 w3 w1 w2\nw4 w5\n")
-    return root
+    return write_artifact(tmp_path / "tiny", {})
 
 
 @pytest.fixture

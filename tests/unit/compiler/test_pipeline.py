@@ -118,7 +118,7 @@ def test_another_library_is_another_plan_of_the_same_kernels(
 
 
 def test_without_tensorrt_there_is_no_plan_of_a_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(installed, "packages_distributions", dict[str, list[str]])
+    monkeypatch.setattr(installed, "library_version", dict[str, str]().get)
     recipe = load_recipe("smollm2-135m", engine={"tensorrt": ["sm89"]})
     needed = r"\Aengine.tensorrt needs tensorrt_rtx, which is not installed: pip install '[^\n]*\Z"
     with pytest.raises(SpeccompileError, match=needed):

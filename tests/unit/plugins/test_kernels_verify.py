@@ -175,7 +175,7 @@ def verified(
     }
     arguments = addresses({**verify_inputs(rule, rounds), **outputs})
     sizes = batch, nodes, vocabulary
-    workspace = np.empty(verify_workspace(rule, *sizes) // 8 + 1, np.complex128)
+    workspace = np.empty(verify_workspace(batch, nodes) // 8 + 1, np.complex128)
     launches = verify_launches(rule, logits_type, *sizes, arguments, workspace.ctypes.data)
     kernels.run(launches, threads)
     return outputs

@@ -37,7 +37,7 @@ def test_launches_are_compared_by_what_they_do() -> None:
 
 
 def test_workspace_holds_a_record_for_each_row_of_both_models() -> None:
-    assert verify_workspace("traversal", 2, 8, 1000) == 2 * 2 * 8 * 16
+    assert verify_workspace(2, 8) == 2 * 2 * 8 * 16
 
 
 def test_more_nodes_than_the_kernels_hold_are_refused() -> None:

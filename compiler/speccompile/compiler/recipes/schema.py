@@ -103,7 +103,7 @@ class EngineTable(Table):
     """Of further plans, in tokens, below context.length: on a GPU the cost of a step follows the
     capacity of the cache, not what is in it."""
     batch: int = Field(default=1, ge=1, le=64)
-    """Sequences that a plan decodes together, at most."""
+    """Sequences that a plan can decode together, at most; sessions decode one so far."""
     threads: int = Field(default=0, ge=0)
     """0 is all cores."""
     memory_gb: float | None = Field(default=None, gt=0)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Literal, NamedTuple
 
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.gpus import library_version
 
-__all__ = ["Installed", "installed_library", "nvrtc_version"]
+__all__ = ["INSTALL", "Installed", "installed_library", "nvrtc_version"]
 
 _NAMES: tuple[Literal["tensorrt", "tensorrt_rtx"], ...] = ("tensorrt", "tensorrt_rtx")
-_INSTALL = {
+INSTALL = {
     "tensorrt": "pip install 'speccompile[cuda]', on a host with an NVIDIA GPU",
     "tensorrt_rtx": "pip install 'speccompile[tensorrt-rtx]'",
 }
+"""How each library is installed."""
 
 
 class Installed(NamedTuple):
@@ -28,10 +30,9 @@ def installed_library(name: Literal["auto", "tensorrt", "tensorrt_rtx"]) -> Inst
 
     Raises SpeccompileError, with the way to install it, where it is not.
     """
-    providers = packages_distributions()
     for module in _NAMES if name == "auto" else (name,):
-        if module in providers:
-            return Installed(module, version(providers[module][0]))
+        if found := library_version(module):
+            return Installed(module, found)
     wanted = "tensorrt_rtx" if name == "auto" else name
     raise _missing(wanted)
 
@@ -45,5 +46,5 @@ def nvrtc_version() -> str:
 
 
 def _missing(package: str) -> SpeccompileError:
-    install = _INSTALL.get(package, _INSTALL["tensorrt_rtx"])
+    install = INSTALL.get(package, INSTALL["tensorrt_rtx"])
     return SpeccompileError(f"engine.tensorrt needs {package}, which is not installed: {install}")

@@ -19,16 +19,13 @@ from pathlib import Path
 from types import ModuleType, new_class
 from typing import Literal, Protocol, cast
 
+from speccompile.compiler.tensorrt.installed import INSTALL
 from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["Library", "LibraryName", "Log", "Message", "open_library"]
 
 LibraryName = Literal["auto", "tensorrt", "tensorrt_rtx"]
 
-_INSTALL = {
-    "tensorrt": "pip install 'speccompile[cuda]', on a host with an NVIDIA GPU",
-    "tensorrt_rtx": "pip install 'speccompile[tensorrt-rtx]'",
-}
 _TITLES = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT-RTX"}
 _SHOWN = frozenset({"INTERNAL_ERROR", "ERROR", "WARNING", "INFO"})
 
@@ -113,7 +110,7 @@ def _open(name: str) -> Library:
         module = import_module(name)
     except ModuleNotFoundError:
         raise SpeccompileError(
-            f"{_TITLES[name]} is not installed; install it with: {_INSTALL[name]}"
+            f"{_TITLES[name]} is not installed; install it with: {INSTALL[name]}"
         ) from None
     except (ImportError, OSError) as error:
         raise SpeccompileError(f"{_TITLES[name]} cannot be imported ({error}); reinstall it") from (

@@ -88,7 +88,7 @@ class _Bench:
         self._type: LogitsType = logits_type
         batch, nodes, vocabulary = size
         sizes = {"B": batch, "N": nodes, "V": vocabulary, "S": _CAPACITY}
-        workspace = verify_workspace("traversal", batch, nodes, vocabulary)
+        workspace = verify_workspace(batch, nodes)
         arrays = {"lengths": Array("int64", (batch,)), "workspace": Array("uint8", (workspace,))}
         operator = spec_verify("traversal")  # which has all arguments
         for argument in (*operator.inputs, *operator.outputs):

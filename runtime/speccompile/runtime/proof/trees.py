@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ _TEMPERATURES, _TOP_K, _TOP_P, _MIN_P = (0.0, 0.7, 1.3), (0, 5), (1.0, 0.9), (0.
 _UNIFORMS = 2**53
 _BROKEN = 0.03  # share of the target's rows
 
-Logits = NDArray[np.float32]
+Logits = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Trees:
     logits: Logits
     draft_logits: Logits
 
-    def verdicts(self, rule: Rule) -> Mapping[str, NDArray[np.int64]]:
+    def verdicts(self, rule: Rule) -> dict[str, NDArray[np.int64]]:
         """The oracle's, by the names of `OUTPUTS`."""
         batch, nodes = self.tokens.shape
         path, emitted = np.full((2, batch, nodes), INVALID, np.int64)
