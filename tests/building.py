@@ -19,8 +19,9 @@ from speccompile.compiler.execute import Observer
 from speccompile.compiler.pipeline import Stage
 from speccompile.compiler.recipe import load_recipe
 from speccompile.compiler.usage import write_usage
-from speccompile.runtime.drafting.proposal import Draft, Proposal
-from speccompile.runtime.sampling import Randomness, Sampling
+from speccompile.runtime.drafting.draft import Draft, Effort
+from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.sampler import Sampler
 
 __all__ = ["Builder", "RecordedDraft", "Table", "save_model"]
 
@@ -75,16 +76,18 @@ class RecordedDraft:
         self.proposals: list[tuple[int, list[int]]] = []
 
     @property
+    def name(self) -> str:
+        return self._draft.name
+
+    @property
     def engine_seconds(self) -> float:
         return self._draft.engine_seconds
 
     def start(self, prompt: Sequence[int]) -> None:
         self._draft.start(prompt)
 
-    def propose(
-        self, tokens: Sequence[int], limit: int, sampling: Sampling, randomness: Randomness
-    ) -> Proposal:
-        proposal = self._draft.propose(tokens, limit, sampling, randomness)
+    def propose(self, tokens: Sequence[int], effort: Effort, sampler: Sampler) -> Proposal:
+        proposal = self._draft.propose(tokens, effort, sampler)
         self.proposals.append((len(tokens), list(proposal.tokens)))
         return proposal
 

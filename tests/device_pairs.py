@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.plugins import laws
-from speccompile.plugins.philox import uniform_bits
 from speccompile.plugins.spec_verify import Tree, spec_verify
 from speccompile.runtime.device_model import place_models
 from speccompile.runtime.rounds import Rounds
-from speccompile.runtime.sampling import Purpose, Sampling
+from speccompile.runtime.sampling import Randomness, Sampling
 from tests.host_device import HostDevice
 from tests.table_model import TableModel
 from tests.unit.runtime.tables import VOCABULARY, Table
@@ -55,14 +53,6 @@ class TablePair:
         )
 
 
-@dataclass(frozen=True)
-class _Draws:
-    seed: int
-
-    def __call__(self, place: int, purpose: Purpose) -> int:
-        return int(uniform_bits(self.seed, place, int(purpose)))
-
-
 def oracle(
     target: Table,
     draft: Table,
@@ -73,33 +63,32 @@ def oracle(
     capacity: int = 64,
 ) -> Iterator[int]:
     """The tokens after `prompt`, up to the capacity: rounds written down from their definition."""
-    draws, tokens = _Draws(sampling.seed), [*prompt]
-    law_of = laws.Sampling(sampling.temperature, sampling.top_k, sampling.top_p)
+    numbers, tokens = Randomness(sampling.seed), [*prompt]
 
-    def drawn(row: NDArray[np.float32], place: int, purpose: Purpose) -> int:
-        law = laws.law(row, law_of)
+    def drawn(row: NDArray[np.float32], number: int) -> int:
+        law = laws.law(row, sampling.filters)
         assert law is not None
-        token = laws.draw(law, draws(place, purpose))
+        token = laws.draw(law, number)
         assert token is not None
         return token
 
-    tokens.append(drawn(_row(target, tokens), len(tokens), Purpose.EMIT))
+    tokens.append(drawn(_row(target, tokens), numbers.emit(len(tokens))))
     yield tokens[-1]
     while len(tokens) < capacity:
         root = len(tokens) - 1
         length = proposals if root + proposals + 1 <= capacity else 0
-        guessed = [*tokens]
-        while len(guessed) < len(tokens) + length:
-            guessed.append(drawn(_row(draft, guessed), len(guessed), Purpose.DRAFT))
+        guessed, nodes = [*tokens], range(length + 1)
+        for node in nodes[1:]:
+            guessed.append(drawn(_row(draft, guessed), numbers.draft(root, node)))
         ends = range(len(tokens), len(guessed) + 1)
         tree = Tree(np.array(guessed[root:]), np.arange(-1, length))
-        pairs = [[draws(end - 1, Purpose.ACCEPT), draws(end, Purpose.EMIT)] for end in ends]
+        pairs = [[numbers.accept(root, node), numbers.emit(root + node + 1)] for node in nodes]
         verdict = spec_verify(
             "traversal",
             np.stack([_row(target, guessed[:end]) for end in ends]),
             tree,
             np.array(pairs),
-            law_of,
+            sampling.filters,
             np.stack([_row(draft, guessed[:end]) for end in ends]),
         )
         for token in verdict.emitted(tree):

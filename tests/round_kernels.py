@@ -6,7 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from speccompile.plugins.launches import Launch, ring_words
 from speccompile.plugins.philox import uniform_bits
@@ -60,19 +60,23 @@ def _draft_step(
         if previous_at:
             fed[:, 0] = int64s(previous_at, batch)
         int64s(fed_lengths_at, batch)[:] = lengths + step - (width - 1)
-        drawn = _uniforms(seeds, lengths[:, None] + step + 1, Purpose.DRAFT)
+        drawn = _uniforms(seeds, lengths[:, None], Purpose.DRAFT, step + 1)
         int64s(fed_uniforms_at, batch, width, 2)[:, -1:, 1] = drawn
     if uniforms_at:
-        places = lengths[:, None] + np.arange(nodes)
+        roots, numbers = lengths[:, None], np.arange(nodes)
         pairs = int64s(uniforms_at, batch, nodes, 2)
-        pairs[..., 0] = _uniforms(seeds, places, Purpose.ACCEPT)
-        pairs[..., 1] = _uniforms(seeds, places + 1, Purpose.EMIT)
+        pairs[..., 0] = _uniforms(seeds, roots, Purpose.ACCEPT, numbers)
+        pairs[..., 1] = _uniforms(seeds, roots + numbers + 1, Purpose.EMIT)
 
 
 def _uniforms(
-    seeds: NDArray[np.uint64], places: NDArray[np.int64], purpose: Purpose
+    seeds: NDArray[np.uint64],
+    positions: NDArray[np.int64],
+    purpose: Purpose,
+    branch: ArrayLike = 0,
 ) -> NDArray[np.int64]:
-    return uniform_bits(seeds[:, :1], places, int(purpose), request=seeds[:, 1:])
+    request = seeds[:, 1:]
+    return uniform_bits(seeds[:, :1], positions, int(purpose), request=request, branch=branch)
 
 
 def _keep_logits(

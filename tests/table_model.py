@@ -107,11 +107,10 @@ class _TableContext:
             # Nobody may count on what is behind: a library may use it, and another call does.
             cache[b, length + self.rows :] = np.nan
             for n in range(self.rows):
-                if n == 0 or parents[b, n] >= 0:
-                    slot = length + parents[b, n] if n else length - 1
-                    before = cache[b, slot] if slot >= 0 else _BEFORE
-                    assert before == before, f"slot {slot} of {self.model.name} was never written"
-                    logits[b, n] = self._row(int(before), int(ids[b, n]))
+                slot = length + parents[b, n]  # a parent of -1 is the last committed row
+                before = cache[b, slot] if slot >= 0 else _BEFORE
+                assert before == before, f"slot {slot} of {self.model.name} was never written"
+                logits[b, n] = self._row(int(before), int(ids[b, n]))
         self._array("logits")[:] = logits
         self._judge(logits)
 

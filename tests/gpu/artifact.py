@@ -13,8 +13,8 @@ from speccompile.cli.prompts import read_prompts
 from speccompile.runtime.errors import CompatibilityError
 from speccompile.runtime.gpus import find_gpus
 from speccompile.runtime.placement import CPU
+from speccompile.runtime.request import Request
 from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
-from speccompile.runtime.session import Request
 from tests.gpu.sections import Skip, Task
 from tests.gpu.texts import same_text
 

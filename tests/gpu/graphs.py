@@ -15,10 +15,11 @@ from speccompile.runtime.device_memory import host_array
 from speccompile.runtime.device_model import DeviceModel, place_models
 from speccompile.runtime.device_session import DeviceSession
 from speccompile.runtime.engines.device_engine import DeviceEngine
+from speccompile.runtime.request import Request
 from speccompile.runtime.round_state import AHEAD, Round
 from speccompile.runtime.rounds import Kind, Rounds
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import Request, Session
+from speccompile.runtime.session import Session
 from tests.gpu.opening import open_cuda
 from tests.gpu.sections import Skip, Task
 from tests.gpu.texts import TIE, TIE_HALF, greedy_text, same_text, sampled_text

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from speccompile.runtime.device import Device
 from speccompile.runtime.device_session import DeviceSession
-from speccompile.runtime.session import Request
+from speccompile.runtime.request import Request
 from tests.gpu.graphs import (
     LARGE,
     LARGE_DRAFT_LAYERS,

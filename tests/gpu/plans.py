@@ -32,9 +32,9 @@ from speccompile.runtime.engines.device_engine import DeviceEngine
 from speccompile.runtime.engines.tensorrt import open_plans
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.gpus import find_gpus
+from speccompile.runtime.request import Request
 from speccompile.runtime.rounds import Rounds
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import Request
 from tests.families import CONTEXT, Tiny, tiny
 from tests.gpu.opening import compiled_kernels, open_device
 from tests.gpu.sections import Skip, Task

@@ -103,7 +103,7 @@ def _compare(
         if not np.array_equal(found[name], array):
             task.compare(f"{what}, {name}", found[name].tolist(), array.tolist())
     if what.startswith("uniforms"):
-        places = arrays["lengths"][:, None] + np.arange(arrays["tokens"].shape[1])
+        roots, numbers = arrays["lengths"][:, None], np.arange(arrays["tokens"].shape[1])
         seeds = arrays["seeds"].view(np.uint64)
-        drawn = uniform_bits(seeds[:, :1], places, _ACCEPT, request=seeds[:, 1:])
+        drawn = uniform_bits(seeds[:, :1], roots, _ACCEPT, request=seeds[:, 1:], branch=numbers)
         task.compare(f"{what}, Philox", found["uniforms"][..., 0].tolist(), drawn.tolist())

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.plugins import laws
-from speccompile.plugins.philox import uniform_bits
 from speccompile.plugins.spec_verify import Tree, spec_verify
-from speccompile.runtime.sampling import Purpose, Sampling
+from speccompile.runtime.sampling import Randomness, Sampling
 from tests.gpu.sections import Task
 
 __all__ = ["TIE", "TIE_HALF", "DraftRows", "Rows", "greedy_text", "same_text", "sampled_text"]
@@ -45,29 +44,28 @@ def sampled_text(
     count: int,
 ) -> list[int]:
     """Rounds of so many proposals, by the rule "traversal" as numpy has it."""
-    law_of = laws.Sampling(sampling.temperature, sampling.top_k, sampling.top_p)
+    numbers = Randomness(sampling.seed)
 
-    def draws(place: int, purpose: Purpose) -> int:
-        return int(uniform_bits(sampling.seed, place, int(purpose)))
-
-    def drawn(rows: NDArray[np.float32], place: int, purpose: Purpose) -> int:
-        law = laws.law(rows[-1], law_of)
-        token = None if law is None else laws.draw(law, draws(place, purpose))
+    def drawn(rows: NDArray[np.float32], number: int) -> int:
+        law = laws.law(rows[-1], sampling.filters)
+        token = None if law is None else laws.draw(law, number)
         if token is None:
             raise RuntimeError("the decoder's logits make no law")
         return token
 
     tokens = [*prompt]
-    tokens.append(drawn(target(tokens), len(tokens), Purpose.EMIT))
+    tokens.append(drawn(target(tokens), numbers.emit(len(tokens))))
     while len(tokens) < len(prompt) + count:
         root, guessed = len(tokens) - 1, [*tokens]
-        for place in range(len(tokens), len(tokens) + proposals):
-            guessed.append(drawn(draft(guessed, root), place, Purpose.DRAFT))
+        nodes = range(proposals + 1)
+        for node in nodes[1:]:
+            guessed.append(drawn(draft(guessed, root), numbers.draft(root, node)))
         tree = Tree(np.array(guessed[root:]), np.arange(-1, proposals))
-        places = range(root, len(guessed))
-        pairs = [[draws(at, Purpose.ACCEPT), draws(at + 1, Purpose.EMIT)] for at in places]
+        pairs = [[numbers.accept(root, node), numbers.emit(root + node + 1)] for node in nodes]
         rows, draft_rows = target(guessed)[root:], draft(guessed, root)[root:]
-        verdict = spec_verify("traversal", rows, tree, np.array(pairs), law_of, draft_rows)
+        verdict = spec_verify(
+            "traversal", rows, tree, np.array(pairs), sampling.filters, draft_rows
+        )
         tokens += verdict.emitted(tree)
     return tokens[len(prompt) : len(prompt) + count]
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from speccompile.compiler.graph import GraphBuilder, declare
 from speccompile.compiler.verify_functions import attach
 from speccompile.plugins import spec_verify as oracle
-from speccompile.plugins.laws import Sampling, draw, exponential, law
+from speccompile.plugins.laws import Sampling, draw, exponential, law, without
 from speccompile.plugins.schema import DOMAIN, INVALID, spec_verify
 from tests.trees import random_rounds
 
@@ -99,11 +99,11 @@ def test_rejections(optimized: bool) -> None:
     tokens = rounds.tokens[:, 0]
     found = call("Reject", p, q, weights, tokens, outputs=3, optimized=optimized)
     for index, token in enumerate(tokens):
-        node = oracle._Node(p[index], q[index], float(weights[index]))  # pyright: ignore[reportPrivateUsage]
-        node.reject(int(token))
+        node = oracle._Node(p[index], float(weights[index]))  # pyright: ignore[reportPrivateUsage]
+        node.reject(q[index])
         p_left, q_left, weight_left = (array[index] for array in found)
         assert p_left.tobytes() == node.p.tobytes()
-        assert q_left.tobytes() == node.q.tobytes()
+        assert q_left.tobytes() == without(q[index], int(token)).tobytes()
         assert weight_left == node.weight
 
 

@@ -106,7 +106,7 @@ def test_a_conversation_reuses_its_cache(artifact: Path) -> None:
         text=True,
         check=True,
     )
-    lines = [line for line in done.stderr.splitlines() if "-- " in line]
+    lines = [line for line in done.stderr.splitlines() if " tokens (" in line]
     assert len(lines) == 2
     assert "prompt tokens cached" in lines[1]
 

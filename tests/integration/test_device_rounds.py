@@ -21,9 +21,10 @@ from speccompile.plugins.schema import Rule
 from speccompile.runtime.device_model import place_models
 from speccompile.runtime.device_session import DeviceSession
 from speccompile.runtime.engines.device_engine import DeviceEngine
+from speccompile.runtime.request import Request
 from speccompile.runtime.rounds import Rounds
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import Request, Session
+from speccompile.runtime.session import Session
 from tests.device_pairs import TablePair, oracle
 from tests.families import CONTEXT, tiny
 from tests.host_device import HostDevice
@@ -34,6 +35,8 @@ from tests.table_model import half
 from tests.unit.runtime.tables import make_table, near_table
 
 PROMPT = [int(token) for token in np.random.default_rng(5).integers(3, 500, 21)]
+TOLERANCE = 2e-3
+"""Of the largest logit: rows that lie in other slots are summed in another order, in fp16."""
 TABLE = half(make_table(1))
 NEAR = half(near_table(TABLE, 2, noise=2.0))
 
@@ -84,6 +87,21 @@ def test_greedy_rounds_of_lowered_graphs_say_what_the_host_s_loop_says(
     assert len(set(ids)) > 5
     if length:
         assert on_device.statistics.acceptance > 0.5
+
+
+def test_a_tree_of_a_lowered_graph_says_what_its_paths_say(plans: dict[str, Path]) -> None:
+    _, engine = session(plans, HostDevice(False), shares_cache=True)
+    start = len(PROMPT)
+    engine.step(PROMPT)
+    tokens, parents = [7, 91, 12, 400, 33, 5, 8], [-1, 0, 0, 1, 1, 2, -1]
+    found = engine.step(tokens, parents=parents)
+    for node in range(len(tokens)):
+        path = [node]
+        while parents[path[0]] >= 0:
+            path.insert(0, parents[path[0]])
+        engine.rollback(start)
+        expected = engine.step([tokens[each] for each in path], last=1)[0]
+        assert np.abs(found[node] - expected).max() <= TOLERANCE * np.abs(expected).max()
 
 
 def test_the_numpy_kernels_stand_for_the_compiled_ones(plans: dict[str, Path]) -> None:

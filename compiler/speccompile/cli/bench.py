@@ -1,48 +1,90 @@
-"""`speccompile bench`: speculative against plain decoding, on this host."""
+"""`speccompile bench`: ways of decoding, measured against one another on this host."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
-from rich import box
 from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
-from speccompile.cli.bench_report import Conditions, render_report, require_drawing
+from speccompile.cli.bench_conditions import Conditions
+from speccompile.cli.bench_drafting import BY_MODEL, drafters, own_draft, speculation, takes_trees
+from speccompile.cli.bench_pairs import pairs_document, print_pairs
+from speccompile.cli.bench_progress import bench_progress
+from speccompile.cli.bench_report import render_report, require_drawing
+from speccompile.cli.bench_sweep import print_sweep, sweep_document
+from speccompile.cli.bench_sweep_report import render_sweep
 from speccompile.cli.options import artifact_argument, on_options, threads_option
-from speccompile.cli.prompts import read_prompts
+from speccompile.cli.prompts import SHIPPED_SETS, Prompt, read_sets, select
 from speccompile.runtime import host
-from speccompile.runtime.bench import COST_ROWS, BenchResult, run_bench
-from speccompile.runtime.bench import Progress as Report
+from speccompile.runtime.bench.pairs import run_bench
+from speccompile.runtime.bench.sweep import run_sweep
+from speccompile.runtime.bench.tables import make_tables
+from speccompile.runtime.bench.variants import FAMILIES, line_up
 from speccompile.runtime.chat import Message
 from speccompile.runtime.errors import RequestError, SpeccompileError
-from speccompile.runtime.placement import CPU
-from speccompile.runtime.runner import DRAFTS, Runner
+from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
 from speccompile.runtime.session import Request
 
-__all__ = ["command", "document", "print_tables"]
+__all__ = ["command"]
+
+
+def _words(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Reads a list such as a,b."""
+    return tuple(word.strip() for word in (value or "").split(",") if word.strip())
+
+
+def _families(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
+    words = _words(ctx, param, value)
+    for word in words:
+        if word not in (*FAMILIES, "all"):
+            raise click.BadParameter(f"{word!r} is none of all, {', '.join(FAMILIES)}", ctx, param)
+    return FAMILIES if "all" in words else words
 
 
 @click.command("bench")
 @artifact_argument
-@click.option("--prompts", type=click.Path(path_type=Path), help="A .txt, .jsonl or .jsonl.gz.")
+@click.option(
+    "--prompts",
+    "sources",
+    multiple=True,
+    metavar="FILE|builtin:NAME",
+    help="A set of prompts, .txt, .jsonl or .jsonl.gz, or one that ships: "
+    f"{', '.join(SHIPPED_SETS)}. Give it again for a mixture.",
+)
+@click.option(
+    "--categories",
+    callback=_words,
+    metavar="LIST",
+    help="Only these categories or sets, such as a,b.",
+)
+@click.option("--per-category", type=click.IntRange(min=1), help="Take only so many of each.")
 @click.option("--limit", type=click.IntRange(min=1), help="Take only so many prompts.")
 @click.option("-n", "--max-new-tokens", type=click.IntRange(min=2), default=128, show_default=True)
 @click.option("--draft", type=click.Choice(DRAFTS), help="Who proposes; default: the artifact's.")
 @click.option("--draft-length", type=click.IntRange(min=1), help="Most proposals a round.")
+@click.option(
+    "--variants",
+    "families",
+    callback=_families,
+    metavar="LIST",
+    help=f"Compare ways of drafting instead: all, or some of {', '.join(FAMILIES)}.",
+)
 @click.option("--raw", is_flag=True, help="Continue the prompts as they are, no chat template.")
 @click.option("--rounds", type=click.IntRange(min=1), default=1, help="Measure so many times.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Stop when no more prompts fit.",
+)
 @click.option("--json", "json_file", metavar="FILE", help="Write the figures; - prints them alone.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report for a browser.")
 @on_options
@@ -51,13 +93,17 @@ __all__ = ["command", "document", "print_tables"]
 def command(
     ctx: click.Context,
     artifact: Path,
-    prompts: Path | None,
+    sources: tuple[str, ...],
+    categories: tuple[str, ...],
+    per_category: int | None,
     limit: int | None,
     max_new_tokens: int,
     draft: str | None,
     draft_length: int | None,
+    families: tuple[str, ...],
     raw: bool,
     rounds: int,
+    budget: float | None,
     json_file: str | None,
     html: Path | None,
     on: str,
@@ -69,207 +115,159 @@ def command(
     Every prompt is decoded greedily both ways, one right after the other, from empty caches. The
     ratios are medians over prompts. Exits with 1 if any output differs, but on a GPU, where ties
     are decided by rounding: `speccompile verify` tells them from faults.
+
+    With --variants every prompt is decoded in all ways that are compared: depths are chains of one
+    length, trees of one shape, drafters each alone and together, policies what follows a rejection,
+    controller the one that adapts. There is a table for every set and category of prompts; ratios
+    to the best length and to the artifact's own are of all decoding there.
     """
     if html:
         require_drawing()
-    texts = read_prompts(prompts)[:limit]
+    prompts = select(read_sets(sources), categories=categories, most=per_category)[:limit]
     runner = Runner.open(artifact, threads=threads, on=on, context=context)
     ctx.call_on_close(runner.close)
-    kind, length = _speculation(runner, draft, draft_length)
-    encoded = _encode(runner, texts, raw)
-    request = Request(
-        max_new_tokens=max_new_tokens,
-        draft_length=length,
-        stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
+    choose = own_draft if families else speculation
+    drafting = choose(runner, draft, draft_length)
+    job = _Job(
+        runner,
+        prompts,
+        _encode(runner, prompts, raw),
+        Request(
+            max_new_tokens=max_new_tokens,
+            draft_length=None if families else drafting.length,
+            stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
+        ),
+        Conditions(
+            name=runner.manifest.name,
+            identity=runner.manifest.identity,
+            on=runner.on,
+            engines={
+                role: runner.describe(role)
+                for role in runner.roles
+                if role == "target" or drafting.kind in BY_MODEL or "drafters" in families
+            },
+            draft=drafting.kind,
+            draft_length=drafting.length,
+            speculation=drafting.words,
+            prompts=len(prompts),
+            max_new_tokens=max_new_tokens,
+            rounds=rounds,
+            threads=threads,
+            host=host.describe(),
+            date=datetime.now(UTC).isoformat(" ", "seconds"),
+            command=shlex.join(["speccompile", *sys.argv[1:]]),
+        ),
+        budget,
     )
-    conditions = Conditions(
-        name=runner.manifest.name,
-        identity=runner.manifest.identity,
-        on=runner.on,
-        engines={
-            role: runner.describe(role)
-            for role in runner.roles
-            if role == "target" or kind == "model"
-        },
-        draft=kind,
-        draft_length=length,
-        max_new_tokens=max_new_tokens,
-        rounds=rounds,
-        threads=threads,
-        host=host.describe(),
-        date=datetime.now(UTC).isoformat(" ", "seconds"),
-        command=shlex.join(["speccompile", *sys.argv[1:]]),
-    )
-    with _progress() as report:
-        result = run_bench(runner, encoded, request, kind, rounds=rounds, progress=report)
-    figures = json.dumps(document(conditions, texts, result), indent=1, ensure_ascii=False)
+    found = _sweep(job, families) if families else _pairs(job)
+    figures = json.dumps(found.document, indent=1, ensure_ascii=False)
     if json_file == "-":
         click.echo(figures)
     else:
-        print_tables(Console(highlight=False), conditions, result)
+        found.show(Console(highlight=False))
     if json_file and json_file != "-":
         _write(Path(json_file), figures + "\n")
     if html:
-        _write(html, render_report(conditions, texts, result))
-    if result.differing and runner.placement is None:
+        _write(html, found.render())
+    if found.differing and runner.placement is None:
+        numbers = ", ".join(str(index + 1) for index in found.differing)
         raise SpeccompileError(
-            f"{artifact}: {len(result.differing)} of {len(texts)} outputs differ from plain "
-            f"decoding (prompts {', '.join(str(index + 1) for index in result.differing)}); "
-            "a speed-up with different words is none: choose another engine and build again"
+            f"{artifact}: {len(found.differing)} of {found.measured} outputs differ from plain "
+            f"decoding (prompts {numbers}); a speed-up with different words is none: choose "
+            "another engine and build again"
         )
 
 
-def print_tables(console: Console, conditions: Conditions, result: BenchResult) -> None:
-    """The result for a terminal of 80 columns."""
-    count = len({pair.prompt for pair in result.pairs})
-    console.print(f"[b]{escape(conditions.name)}[/b]  sha256:{conditions.identity[:12]}")
-    cpu = escape(conditions.host.cpu)
-    console.print(f"{cpu}, {conditions.host.cores} cores; {count} prompts, greedy")
-    if conditions.on != CPU:
-        console.print(f"on {escape(conditions.on)}: {escape(conditions.engines['target'])}")
-    console.print(f"speculative: {conditions.speculation}\n")
-    console.print("[b]Medians over prompts[/b]", _speeds(result), "", sep="\n")
-    if result.acceptance:
-        title = "[b]Acceptance by position in the proposal[/b]"
-        console.print(title, _acceptance(result), "", sep="\n")
-    title = f"[b]Milliseconds of a step after {result.cost_context} tokens[/b]"
-    console.print(title, _costs(result), "", sep="\n")
-    if split := result.split:
-        console.print(
-            f"Decoding time: draft engine {split.draft:.0f} %, target engine (verify) "
-            f"{split.target:.0f} %, other {split.other:.1f} %"
+@dataclass(frozen=True)
+class _Job:
+    """What is to be measured."""
+
+    runner: Runner
+    prompts: Sequence[Prompt]
+    encoded: Sequence[Sequence[int]]
+    request: Request
+    conditions: Conditions
+    budget: float | None
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was measured, ready to be given out; `differing` are the prompts with other outputs."""
+
+    measured: int
+    differing: Sequence[int]
+    document: Mapping[str, Any]
+    show: Callable[[Console], None]
+    render: Callable[[], str]
+
+
+def _pairs(job: _Job) -> _Found:
+    with bench_progress() as report:
+        result = run_bench(
+            job.runner,
+            job.encoded,
+            job.request,
+            job.conditions.draft,
+            rounds=job.conditions.rounds,
+            budget=job.budget,
+            progress=report,
         )
-    identical = f"Identical outputs: {count - len(result.differing)} of {count}"
-    if result.identical or conditions.on == CPU:
-        console.print(identical, style="green" if result.identical else "bold red")
-    else:
-        way_out = f"are the others ties? `speccompile verify --on {escape(conditions.on)}` tells"
-        console.print(f"{identical}; {way_out}", style="yellow")
+    measured = len({pair.prompt for pair in result.pairs})
+    texts = [prompt.text for prompt in job.prompts[:measured]]
+    return _Found(
+        measured,
+        result.differing,
+        pairs_document(job.conditions, texts, result),
+        lambda console: print_pairs(console, job.conditions, result),
+        lambda: render_report(job.conditions, texts, result),
+    )
 
 
-def document(conditions: Conditions, prompts: Sequence[str], result: BenchResult) -> dict[str, Any]:
-    """All figures, as JSON. Spreads are over prompts; a prompt without one has no speed-up."""
-    speedups = result.speedups
-    return {
-        "conditions": asdict(conditions),
-        "identical": result.identical,
-        "speedup": asdict(result.speedup),
-        "request_speedup": asdict(result.request_speedup),
-        "tokens_per_second": {
-            "plain": asdict(result.plain_tokens_per_second),
-            "speculative": asdict(result.speculative_tokens_per_second),
-        },
-        "first_token_seconds": {
-            "plain": asdict(result.plain_first_token_seconds),
-            "speculative": asdict(result.speculative_first_token_seconds),
-        },
-        "acceptance": result.acceptance,
-        "tested_proposals": result.tested,
-        "accepted_length": result.accepted_length,
-        "decoding_percent": asdict(result.split) if result.split else None,
-        "cost_ms": result.cost_ms,
-        "cost_context": result.cost_context,
-        "prompts": [
-            {
-                "prompt": prompt,
-                "identical": index not in result.differing,
-                "speedup": speedups.get(index),
-            }
-            for index, prompt in enumerate(prompts)
-        ],
-        "pairs": [
-            {
-                "prompt": pair.prompt,
-                "plain": asdict(pair.plain),
-                "speculative": asdict(pair.speculative),
-            }
-            for pair in result.pairs
-        ],
-    }
+def _sweep(job: _Job, families: Sequence[str]) -> _Found:
+    runner, conditions = job.runner, job.conditions
+    lineup = line_up(
+        runner,
+        families,
+        draft=conditions.draft,
+        length=conditions.draft_length or DRAFT_LENGTH,
+        drafters=drafters(runner),
+        trees=takes_trees(runner),
+    )
+    with bench_progress() as report:
+        sweep = run_sweep(
+            runner,
+            job.encoded,
+            job.request,
+            lineup,
+            rounds=conditions.rounds,
+            budget=job.budget,
+            progress=report,
+        )
+    tables = make_tables(sweep, [prompt.labels for prompt in job.prompts])
+    differing = {prompt for prompts in sweep.differing.values() for prompt in prompts}
+    return _Found(
+        sweep.measured,
+        sorted(differing),
+        sweep_document(conditions, job.prompts, sweep, tables),
+        lambda console: print_sweep(console, conditions, sweep, tables),
+        lambda: render_sweep(conditions, sweep, tables),
+    )
 
 
-def _speculation(runner: Runner, draft: str | None, length: int | None) -> tuple[str, int]:
-    """Who drafts and how much, or an error where that would be nothing."""
-    defaults = runner.measurements.defaults
-    kind = draft or defaults.draft
-    if kind == "none":
-        if length:
-            raise click.UsageError("--draft-length needs a draft: give --draft model or ngram")
-        return kind, 0
-    length = length or defaults.draft_length
-    if not length:
-        raise click.UsageError("the artifact does not speculate by default: give --draft-length")
-    return kind, length
-
-
-def _encode(runner: Runner, texts: Sequence[str], raw: bool) -> list[list[int]]:
+def _encode(runner: Runner, prompts: Sequence[Prompt], raw: bool) -> list[list[int]]:
     """The prompts' tokens; one that is too long is refused here, not minutes later."""
     context = runner.context
-    prompts: list[list[int]] = []
-    for number, text in enumerate(texts, start=1):
-        turn: Message = {"role": "user", "content": text}
-        tokens = runner.encode_raw(text) if raw else runner.encode_chat([turn])
+    encoded: list[list[int]] = []
+    for number, prompt in enumerate(prompts, start=1):
+        turn: Message = {"role": "user", "content": prompt.text}
+        tokens = runner.encode_raw(prompt.text) if raw else runner.encode_chat([turn])
         if len(tokens) + 2 > context:
             raise RequestError(
                 f"prompt {number} has {len(tokens)} tokens; that leaves too little of the context "
                 f"of {context}: shorten it or leave it out"
             )
-        prompts.append(tokens)
-    return prompts
-
-
-@contextmanager
-def _progress() -> Generator[Report]:
-    """A bar on standard error, where that is a terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description:16}"), BarColumn(), TimeElapsedColumn())
-    disable = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=disable) as bar:
-        task = bar.add_task("opening")
-
-        def report(done: int, total: int, doing: str) -> None:
-            bar.update(task, completed=done, total=total, description=doing)
-
-        yield report
-
-
-def _speeds(result: BenchResult) -> Table:
-    plain, speculative = result.plain_tokens_per_second, result.speculative_tokens_per_second
-    first, first_too = result.plain_first_token_seconds, result.speculative_first_token_seconds
-    ratio, request = result.speedup, result.request_speedup
-    table = _table("", "plain", "speculative", "ratio", "p10", "p90")
-    for name, left, right, spread in (
-        ("decoding, tokens/s", f"{plain.median:.1f}", f"{speculative.median:.1f}", ratio),
-        ("whole request", "", "", request),
-    ):
-        ratios = (f"{value:.2f}x" for value in (spread.median, spread.p10, spread.p90))
-        table.add_row(name, left, right, *ratios)
-    table.add_row("first token, ms", f"{first.median * 1e3:.0f}", f"{first_too.median * 1e3:.0f}")
-    table.add_row("tokens a round", "1.00", f"{result.accepted_length:.2f}")
-    return table
-
-
-def _acceptance(result: BenchResult) -> Table:
-    positions = [str(at) for at in range(1, len(result.acceptance) + 1)]
-    table = _table("position", *positions[:9])
-    table.add_row("accepted", *(f"{share:.2f}" for share in result.acceptance[:9]))
-    table.add_row("tested", *map(str, result.tested[:9]))
-    return table
-
-
-def _costs(result: BenchResult) -> Table:
-    table = _table("rows", *map(str, COST_ROWS))
-    for role, costs in result.cost_ms.items():
-        table.add_row(role, *(f"{costs[rows]:.1f}" for rows in COST_ROWS))
-    return table
-
-
-def _table(first: str, *headings: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(first)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    return table
+        encoded.append(tokens)
+    return encoded
 
 
 def _write(path: Path, text: str) -> None:

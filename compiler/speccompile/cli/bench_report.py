@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from speccompile.cli.bench_conditions import Conditions
 from speccompile.compiler.report.drawing import (
     DRAFT,
     INK,
@@ -17,40 +17,13 @@ from speccompile.compiler.report.drawing import (
     draw_acceptance,
 )
 from speccompile.compiler.report.page import render_page
-from speccompile.runtime.bench import COST_ROWS, BenchResult, Split
+from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Split
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.host import Host
 
 if TYPE_CHECKING:  # optional, and slow to import: only a report needs it
     from matplotlib.figure import Figure
 
-__all__ = ["Conditions", "render_report", "require_drawing"]
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What was measured, where and how; `engines` describes the engine of each role, `on` is "cpu"
-    or the folder of plans that ran."""
-
-    name: str
-    identity: str
-    on: str
-    engines: Mapping[str, str]
-    draft: str
-    draft_length: int
-    max_new_tokens: int
-    rounds: int
-    threads: int
-    host: Host
-    date: str
-    command: str
-
-    @property
-    def speculation(self) -> str:
-        """How was drafted, in words."""
-        if self.draft == "none":
-            return "no draft, so both are plain decoding"
-        return f"{self.draft} draft, at most {self.draft_length} proposed a round"
+__all__ = ["render_report", "require_drawing"]
 
 
 def require_drawing() -> None:

@@ -18,6 +18,7 @@ from speccompile.compiler.report.files import REPORT_PAGE
 __all__ = ["print_summary"]
 
 _ROWS = ("1", "2", "4", "8")
+_INFINITE = "\u221e"  # of a draft that leaves tokens out; null in the report
 _SPACIOUS = 84  # columns, from which on the table need not be tight
 
 
@@ -70,12 +71,22 @@ def _candidates(report: Mapping[str, Any], *, spacious: bool) -> Table:
             *(_short(entry["cost_ms"][rows]) for rows in _ROWS),
             _exact(entry),
             _short(entry["bytes"] / 1e6),
-            f"{max(quality['kl_divergence'], 0.0):.2g}",  # of equal models it is below by rounding
+            _divergence(quality["kl_divergence"]),
             f"{quality['top1_agreement']:.1%}",
-            f"{round(quality['perplexity_increase'], 4) + 0.0:+.2%}",
+            _increase(quality["perplexity_increase"]),
             style="bold" if entry["chosen"] else "",
         )
     return table
+
+
+def _divergence(nats: float | None) -> str:
+    if nats is None:
+        return _INFINITE
+    return f"{max(nats, 0.0):.2g}"  # of equal models it is below by rounding
+
+
+def _increase(share: float | None) -> str:
+    return _INFINITE if share is None else f"{round(share, 4) + 0.0:+.2%}"
 
 
 def _plans(plans: Sequence[Mapping[str, Any]]) -> Iterator[str]:

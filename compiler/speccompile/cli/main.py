@@ -20,6 +20,7 @@ _COMMANDS = {
     "run": "Generate text with an artifact.",
     "bench": "Measure an artifact against plain decoding.",
     "quantize": "Compare the precisions that a recipe could have.",
+    "tune": "Fit an artifact to this host and to its prompts.",
     "verify": "Prove that an artifact is lossless.",
     "inspect": "Show and check what an artifact holds.",
     "doctor": "Show what can run and be built on this machine.",

@@ -1,18 +1,40 @@
-"""Lists of prompts: the one that ships, or a file of the user's."""
+"""Lists of prompts: those that ship, or a file of the user's."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib.resources import files
+from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
 from speccompile.runtime.errors import RequestError
 
-__all__ = ["read_prompts"]
+__all__ = ["SHIPPED_SETS", "Prompt", "read_prompts", "read_sets", "select"]
+
+SHIPPED_SETS = ("chat", "code", "copy", "hostile")
+"""Conversation, programming, texts that come again in the answer, texts that cannot be guessed."""
+
+_SHIPPED = "builtin:"
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A text, the name of the set that it is of, and its category within the set, if it has one."""
+
+    text: str
+    set: str
+    category: str = ""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """What it is counted among: its set, and its category."""
+        return (self.set, self.category) if self.category else (self.set,)
 
 
 def read_prompts(path: Path | None = None) -> list[str]:
@@ -23,16 +45,73 @@ def read_prompts(path: Path | None = None) -> list[str]:
     skipped. Raises RequestError, naming the file and line, for anything else.
     """
     if path is None:
-        shipped = files("speccompile.compiler").joinpath("prompts.txt")
-        return [_unescaped(line) for line in shipped.read_text("utf-8").split("\n") if line.strip()]
+        return [prompt.text for prompt in read_sets(())]
+    return [prompt.text for prompt in _read(path)]
+
+
+def read_sets(sources: Sequence[str]) -> list[Prompt]:
+    """The prompts of several sets, one set after the other; without sources, the list that ships.
+
+    A source is a file (`read_prompts`), whose objects may have a ``category``, or ``builtin:`` and
+    one of the `SHIPPED_SETS`. A set has the name of its file, without the ending.
+    """
+    if not sources:
+        return _shipped("speccompile.compiler", "prompts.txt", "default")
+    return [prompt for source in sources for prompt in _read_source(source)]
+
+
+def select(
+    prompts: Sequence[Prompt], *, categories: Sequence[str] = (), most: int | None = None
+) -> list[Prompt]:
+    """Those of some sets or categories, by default of all, and at most so many of each category.
+
+    Sets take turns, and so do the categories within each: the first n are a mixture, whatever n is.
+    Raises RequestError for a category that no prompt is of.
+    """
+    known = sorted({label for prompt in prompts for label in prompt.labels})
+    for name in categories:
+        if name not in known:
+            close = get_close_matches(name, known, n=1)
+            way_out = f"did you mean {close[0]}?" if close else f"choose of {', '.join(known)}"
+            raise RequestError(f"no prompt is of the category {name!r}; {way_out}")
+    sets: dict[str, dict[str, list[Prompt]]] = {}
+    for prompt in prompts:
+        if not categories or any(label in categories for label in prompt.labels):
+            sets.setdefault(prompt.set, {}).setdefault(prompt.category, []).append(prompt)
+    return _in_turn(
+        _in_turn(own[:most] for own in by_category.values()) for by_category in sets.values()
+    )
+
+
+def _in_turn(lists: Iterable[Sequence[Prompt]]) -> list[Prompt]:
+    """The first of each, then the second of each, and so on."""
+    return [prompt for turn in zip_longest(*lists) for prompt in turn if prompt is not None]
+
+
+def _read_source(source: str) -> list[Prompt]:
+    if not source.startswith(_SHIPPED):
+        return _read(Path(source))
+    name = source.removeprefix(_SHIPPED)
+    if name not in SHIPPED_SETS:
+        raise RequestError(f"{source}: is not one of the sets that ship: {', '.join(SHIPPED_SETS)}")
+    return _shipped("speccompile.cli.prompt_sets", f"{name}.txt", name)
+
+
+def _shipped(package: str, file: str, name: str) -> list[Prompt]:
+    text = files(package).joinpath(file).read_text("utf-8")
+    return [_prompt_of_text(line, name) for line in text.split("\n") if line.strip()]
+
+
+def _read(path: Path) -> list[Prompt]:
     if not path.name.endswith((".txt", ".jsonl", ".jsonl.gz")):
         raise RequestError(f"{path}: the name of a list must end in .txt, .jsonl or .jsonl.gz")
-    read = _unescaped if path.suffix == ".txt" else _prompt_of_json
-    prompts: list[str] = []
+    name = path.name.removesuffix(".gz").rpartition(".")[0]
+    read = _prompt_of_text if path.suffix == ".txt" else _prompt_of_json
+    prompts: list[Prompt] = []
     for number, line in enumerate(_lines(path), start=1):
         if line.strip():
             try:
-                prompts.append(read(line))
+                prompts.append(read(line, name))
             except ValueError as error:
                 raise RequestError(f"{path}:{number}: {error}") from error
     if not prompts:
@@ -60,11 +139,11 @@ def _open(path: Path) -> IO[str]:
     return path.open(encoding="utf-8-sig")
 
 
-def _unescaped(line: str) -> str:
-    return line.replace("\\n", "\n")
+def _prompt_of_text(line: str, name: str) -> Prompt:
+    return Prompt(line.replace("\\n", "\n"), name)
 
 
-def _prompt_of_json(line: str) -> str:
+def _prompt_of_json(line: str, name: str) -> Prompt:
     try:
         entry = json.loads(line)
     except json.JSONDecodeError as error:
@@ -73,7 +152,10 @@ def _prompt_of_json(line: str) -> str:
         raise ValueError("is nested too deeply") from None
     match entry:
         case {"prompt": str(prompt)} | {"turns": [str(prompt), *_]} if prompt.strip():
-            prompt.encode()  # a lone surrogate is JSON, but no text: that is a ValueError
-            return prompt
+            category = entry.get("category", "")
         case _:
             raise ValueError("needs a text under `prompt`, or a list of texts under `turns`")
+    if not isinstance(category, str):
+        raise ValueError("has a `category` that is no text")
+    (prompt + category).encode()  # a lone surrogate is JSON, but no text: that is a ValueError
+    return Prompt(prompt, name, category)

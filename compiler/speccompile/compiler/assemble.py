@@ -137,7 +137,13 @@ def assemble(
         (staging / folder).mkdir(parents=True)
         for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
             shutil.copyfile(candidate.folder / name, staging / folder / name)
-        engines[role] = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
+        engine = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
+        if engine.token_ids:
+            shutil.copyfile(
+                candidate.folder / engine.token_ids, staging / folder / engine.token_ids
+            )
+            engine = replace(engine, token_ids=str(folder / engine.token_ids))
+        engines[role] = engine
         if recipe.artifact.keep_onnx:
             _write_contract(staging / "model" / role, role, results)
     gpus = assemble_gpus(staging, recipe, results)

@@ -17,6 +17,7 @@ from speccompile.compiler.lower.backends import lowering, plan_lowering
 from speccompile.compiler.lower.passes import Pass, run_passes
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.lower import read_token_ids
 from speccompile.compiler.stages.lower_plan import read_plan
 from speccompile.compiler.tensorrt.installed import installed_library
 
@@ -35,7 +36,12 @@ def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path
         if table is None:
             continue
         lowerings = {
-            backend: lowering(backend, table.precision) for backend in recipe.engine.cpu
+            backend: lowering(
+                backend,
+                table.precision,
+                read_token_ids(results[f"lower {role} {backend}"].folder),
+            )
+            for backend in recipe.engine.cpu
         } | _plan_lowering(recipe, results, role)
         for name, passes in lowerings.items():
             model = open_contract(

@@ -15,11 +15,23 @@ __all__ = ["cache_bytes", "check_budget", "weight_bytes"]
 _BYTES_HELD = {"fp32": 4, "fp16": 4, "bf16": 4, "int8": 1}
 
 
-def weight_bytes(config: DecoderConfig, precision: str, layers: Mapping[str, str]) -> int:
-    """The weights of an open engine; `precision` and `layers` as in `tensor_precisions`."""
+def weight_bytes(
+    config: DecoderConfig, precision: str, layers: Mapping[str, str], *, head_rows: int = 0
+) -> int:
+    """The weights of an open engine; `precision` and `layers` as in `tensor_precisions`.
+
+    A head of `head_rows` tokens, other than 0, is a matrix of its own.
+    """
     shapes = tensor_shapes(config)
     precisions = tensor_precisions(config, precision, layers)
-    return sum(prod(shapes[name]) * _BYTES_HELD[kind] for name, kind in precisions.items())
+    sizes = {name: prod(shapes[name]) * _BYTES_HELD[kind] for name, kind in precisions.items()}
+    if head_rows:
+        whole = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
+        restricted = sizes[whole] * head_rows // config.vocab_size
+        if not config.tied_embeddings:
+            del sizes[whole]
+        sizes["restricted head"] = restricted
+    return sum(sizes.values())
 
 
 def cache_bytes(config: DecoderConfig, capacity: int) -> int:

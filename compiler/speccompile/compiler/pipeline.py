@@ -60,6 +60,7 @@ def plan(recipe: Recipe) -> list[Stage]:
     loads = [f"load {name}" for name in models]
     stages += [_check_pair(recipe, loads), _budget(recipe, loads)]
     stages += [*_kernels(recipe), *(_reference(recipe, name) for name in models)]
+    stages += _vocabulary(recipe)
     for role in ("target", "draft") if recipe.draft else ("target",):
         stages += _Role(recipe, role, role if role in models else "target").stages()
     _check_order(stages)
@@ -109,6 +110,7 @@ def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
     tables = {"target": recipe.target, "draft": recipe.draft}
     settings = {
         "memory_gb": recipe.engine.memory_gb,
+        "draft_vocabulary": recipe.draft.vocabulary if recipe.draft else 0,
         "roles": {role: _weights(table) for role, table in tables.items() if table},
     }
     return _stage("budget", "budget", ["check", *loads], settings)
@@ -128,6 +130,14 @@ def _reference(recipe: Recipe, name: str) -> Stage:
         "threads": recipe.engine.threads,
     }
     return _stage(f"reference {name}", "reference", [f"load {name}", "check"], settings)
+
+
+def _vocabulary(recipe: Recipe) -> list[Stage]:
+    if not (recipe.draft and recipe.draft.vocabulary):
+        return []
+    text = _text(recipe.calibrate.text, "calibration")
+    settings = {"size": recipe.draft.vocabulary, "text": text}
+    return [_stage("vocabulary draft", "vocabulary", ["load target", "check"], settings)]
 
 
 @dataclass(frozen=True)
@@ -180,8 +190,9 @@ class _Role:
             "shares_cache": shares_cache,
         }
         lowered = {"backend": backend, "precision": self.table.precision}
+        chosen = [stage.name for stage in _vocabulary(self.recipe) if role == "draft"]
         return [
-            _stage(lower, "lower", [export, quantize], lowered),
+            _stage(lower, "lower", [export, quantize, *chosen], lowered),
             _stage(compile_, "compile", [load, "check", export, quantize, lower], settings),
             _stage(f"quality {role} {backend}", "quality", judged, {"threads": threads}),
         ]

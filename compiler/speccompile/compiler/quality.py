@@ -21,6 +21,9 @@ class Quality:
     from full precision to the engine; `top1_agreement` of the two. For a draft, `acceptance` is how
     often its first choice is the target's, and `sampled_acceptance` the probability that a token it
     draws at temperature 1 stands; ``reference_...`` are those of the unquantized draft.
+
+    A draft that leaves tokens out gives them no probability: its KL divergence is infinite, and so
+    is its perplexity, if one of them is in the text. Acceptance says what it is worth.
     """
 
     positions: int
@@ -81,7 +84,7 @@ class _Sums:
                 self.predicted += 1
                 self.surprise -= float(ours[row, token])
                 self.exact_surprise -= float(exact[row, token])
-        self.divergence += float((np.exp(exact) * (exact - ours)).sum(dtype=np.float64))
+        self.divergence += _divergence(exact, ours)
         self.agreed += _same_choice(ours, exact)
 
     def add_target(self, ours: _Floats, exact: _Floats, target: _Floats) -> None:
@@ -105,6 +108,12 @@ class _Sums:
             sampled_acceptance=mean(self.overlap),
             reference_sampled_acceptance=mean(self.exact_overlap),
         )
+
+
+def _divergence(exact: _Floats, ours: _Floats) -> float:
+    if np.isneginf(ours).any():  # the sum would multiply it by probabilities that round to 0
+        return np.inf
+    return float((np.exp(exact) * (exact - ours)).sum(dtype=np.float64))
 
 
 def _same_choice(left: _Floats, right: _Floats) -> float:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from speccompile.compiler.contract import WINDOW_KEY
 from speccompile.compiler.contract_file import open_contract
+from speccompile.plugins.tree import ancestors, depths
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.errors import EngineError
@@ -68,10 +69,20 @@ class ContractEngine(Cursor):
         super().__init__(int(shapes["key_cache.0"][2]))
         self._positions = np.zeros(self.capacity, np.int64)  # of the row in each slot
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        slots = self.length + np.arange(len(tokens))
-        rows = self.step_rows(tokens, slots, np.arange(self.capacity) <= slots[:, None])
-        return rows[-(last or len(tokens)) :]
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
+        start, count = self.length, len(tokens)
+        order = np.arange(-1, count - 1) if parents is None else np.array(parents, np.int64)
+        mask = np.zeros((count, self.capacity), np.bool_)
+        mask[:, :start] = True
+        mask[:, start : start + count] = ancestors(order)[:, : self.capacity - start]
+        rows = self.step_rows(tokens, start + depths(order), mask)
+        return rows[-(last or count) :]
 
     def step_rows(
         self, tokens: Sequence[int], positions: NDArray[np.int64], mask: NDArray[np.bool_]

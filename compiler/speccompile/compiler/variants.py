@@ -61,6 +61,8 @@ class Variant:
 
     def _recipe(self) -> Recipe:
         changes: dict[str, object] = {"precision": self.precision}
+        if self.role == "draft":  # a divergence from full precision needs every token
+            changes["vocabulary"] = 0
         if self.precision != MIXED:
             changes["layers"] = None
         if self.precision not in ("int8", MIXED):  # what follows works on int8 layers alone

@@ -12,7 +12,7 @@ __all__ = ["write_zipapp"]
 
 # The runtime, the commands that need nothing else, and click, which parses their arguments.
 _PACKAGES = ("speccompile.runtime", "speccompile.plugins", "click")
-_COMMANDS = ("run", "options")
+_COMMANDS = ("run", "run_options", "run_output", "options")
 
 _MAIN = """\
 import sys

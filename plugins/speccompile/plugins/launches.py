@@ -156,7 +156,9 @@ def compact_launches(
 def draft_step_launches(batch: int, step: int, nodes: int, addresses: Addresses) -> list[Launch]:
     """What stands before draft step `step` of a chain of `nodes` - 1; step `nodes` - 1 is the end.
 
-    All int64. State: `tokens` [B, N], `lengths` [B] and `seeds` [B, 2], a seed and a request.
+    All int64. State: `tokens` [B, N], `lengths` [B] and `seeds` [B, 2], a seed and a request. The
+    number that node n is drafted with, and the one it is judged by, are those of n in the round of
+    a root at `lengths`; the one to draw a token with is that of the token's position (`philox`).
 
     * step > 0 takes the draft's `draft_next_token` [B] as token `step`.
     * step < `nodes` - 1 writes the draft's inputs: `draft_input` [B, 1], `draft_lengths` [B] and

@@ -14,7 +14,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["GREEDY", "Law", "Sampling", "accepts", "argmax", "draw", "exponential", "law", "mass"]
+__all__ = [
+    "GREEDY",
+    "Law",
+    "Sampling",
+    "accepts",
+    "argmax",
+    "draw",
+    "exponential",
+    "law",
+    "mass",
+    "without",
+]
 
 Law = NDArray[np.float32]
 """Probabilities [V]; what one of them counts for is its `mass`."""
@@ -22,6 +33,9 @@ Law = NDArray[np.float32]
 WEIGHT_ONE = float(2**44)  # a weight of 1 in whole numbers: 2^18 of them fit into 63 bits
 MASS_ONE = float(2**52)  # likewise a probability of 1: every smaller sum is exact in a double
 UNIFORM_STEP = float(2.0**-53)
+_BLOCK = 256
+_USUAL = 1024  # tokens that are nearly always enough for top-p
+_SLACK = np.float32(1e-3)  # of scaled logits: far more than the exponential errs by
 _LOWEST = np.float32(-40.0)  # far below the least weight that counts, 2^-44
 
 # e^z = 2^n e^f with n = round(z / ln 2), ln 2 in two parts of which n times the first is exact, and
@@ -65,27 +79,45 @@ def law(logits: NDArray[np.floating], sampling: Sampling) -> Law | None:
         certain = np.zeros(len(logits), np.float32)
         certain[best] = 1.0
         return certain
-    rows = logits.astype(np.float32)
+    rows = logits.astype(np.float32, copy=False)
     with np.errstate(over="ignore"):  # a tiny temperature sends all but the largest to -inf
-        weights = exponential((rows - rows[best]) / np.float32(sampling.temperature))
+        scaled = (rows - rows[best]) / np.float32(sampling.temperature)
+    if not 0 < sampling.top_k < len(scaled):
+        return _weighed(scaled, sampling)
+    # Only these can be among the top k, whichever way their weights are rounded.
+    least = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
+    near = np.flatnonzero(scaled >= least - _SLACK)
+    whole_law = np.zeros(len(scaled), np.float32)
+    whole_law[near] = _weighed(scaled[near], sampling)
+    return whole_law
+
+
+def _weighed(scaled: NDArray[np.float32], sampling: Sampling) -> Law:
+    """The law of logits that were divided by the temperature, the largest of which is 0."""
+    weights = exponential(scaled)
     whole = _whole(weights, WEIGHT_ONE)
     cut = _cut(whole, sampling)
-    weights[whole < cut] = 0.0
-    total = int(whole[whole >= cut].sum())
-    scaled: Law = weights * np.float32(WEIGHT_ONE / float(total))
-    return scaled
+    kept = whole >= cut
+    total = int((whole * kept).sum())
+    weights *= kept
+    weights *= np.float32(WEIGHT_ONE / float(total))
+    return weights
 
 
 def exponential(values: NDArray[np.float32]) -> NDArray[np.float32]:
     """e to the power of values that are at most 0; below -40 it is 0."""
     inside = np.maximum(values, _LOWEST)
     power = np.rint(inside * _LOG2_E)
-    rest = (inside - power * _LN2_HIGH) - power * _LN2_LOW
-    result = np.full_like(rest, _TAYLOR[0])
+    inside -= power * _LN2_HIGH
+    inside -= power * _LN2_LOW
+    result = np.full_like(inside, _TAYLOR[0])
     for coefficient in _TAYLOR[1:]:
-        result = result * rest + coefficient
-    result = np.ldexp(result, power.astype(np.int32))
-    return np.where(values < _LOWEST, np.float32(0.0), result)
+        result *= inside
+        result += coefficient
+    # Times 2^power, which is exact: the exponent's bits, of a number that stays a normal one.
+    result.view(np.int32)[...] += power.astype(np.int32) << 23
+    result *= values >= _LOWEST
+    return result
 
 
 def mass(law: Law) -> NDArray[np.int64]:
@@ -93,13 +125,28 @@ def mass(law: Law) -> NDArray[np.int64]:
     return _whole(law, MASS_ONE)
 
 
+def without(law: Law, token: int) -> Law:
+    """The law of the other tokens; of no mass where there is no other."""
+    rest = law.copy()
+    rest[token] = 0.0
+    total = int(mass(rest).sum())
+    return rest * rest.dtype.type(MASS_ONE / float(total)) if total else rest
+
+
 def draw(law: Law, uniform: int) -> int | None:
     """The token at `uniform` / 2^53 of the cumulated mass; None where there is none."""
-    cumulated = np.cumsum(mass(law))
-    total = int(cumulated[-1])
+    masses = mass(law)
+    # Block by block first: the sums of a whole vocabulary one by one take four times as long.
+    blocks = np.cumsum(np.add.reduceat(masses, np.arange(0, len(masses), _BLOCK)))
+    total = int(blocks[-1])
+    if not total:
+        return None
     # The product may round up to the total itself, where no token is.
     place = min(int(float(total) * (float(uniform) * UNIFORM_STEP)), total - 1)
-    return int(np.searchsorted(cumulated, place, side="right")) if total else None
+    block = int(np.searchsorted(blocks, place, side="right"))
+    before = int(blocks[block - 1]) if block else 0
+    inside = np.cumsum(masses[block * _BLOCK : (block + 1) * _BLOCK])
+    return block * _BLOCK + int(np.searchsorted(inside, place - before, side="right"))
 
 
 def accepts(uniform: int, p: float, q: float) -> bool:
@@ -113,15 +160,24 @@ def _cut(whole: NDArray[np.int64], sampling: Sampling) -> int:
     if 0 < sampling.top_k < len(whole):
         cut = max(cut, int(np.partition(whole, -sampling.top_k)[-sampling.top_k]))
     if sampling.top_p < 1.0:
-        values, counts = np.unique(whole[whole >= cut], return_counts=True)
-        values, counts = values[::-1], counts[::-1]
-        above = np.concatenate([[0], np.cumsum(values * counts)])
-        # Keep a value as long as what lies above it is not yet enough.
-        enough = float(np.float32(sampling.top_p)) * float(above[-1])
-        kept = int((above[:-1].astype(np.float64) < enough).sum())
-        cut = max(cut, int(values[max(kept, 1) - 1]))
+        cut = max(cut, _nucleus(whole[whole >= cut], sampling.top_p))
     least = float(np.float32(sampling.min_p)) * WEIGHT_ONE
     return max(cut, int(np.ceil(least)))
+
+
+def _nucleus(weights: NDArray[np.int64], top_p: float) -> int:
+    """The least of `weights` that is kept: as long as what lies above it is not yet enough."""
+    enough = float(np.float32(top_p)) * float(weights.sum())
+    if len(weights) > _USUAL:
+        largest = np.partition(weights, -_USUAL)[-_USUAL:]
+        # Of its least value there may be more: the cut must lie above that.
+        if float(largest[largest > largest.min()].sum()) >= enough:
+            weights = largest
+    values, counts = np.unique(weights, return_counts=True)
+    values, counts = values[::-1], counts[::-1]
+    above = np.concatenate([[0], np.cumsum(values * counts)])
+    kept = int((above[:-1].astype(np.float64) < enough).sum())
+    return int(values[max(kept, 1) - 1])
 
 
 def _whole(values: NDArray[np.float32], one: float) -> NDArray[np.int64]:

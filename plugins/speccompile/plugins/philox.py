@@ -30,9 +30,9 @@ def uniform_bits(
 ) -> NDArray[np.int64]:
     """Whole numbers below 2^53, one for every element of the arguments, broadcast.
 
-    `seed` has 64 bits, `position` 56, `purpose` 8, `request` and `branch` 32 each. Nodes of a tree
-    that stand for the same position differ in their `branch`: a node's index less its depth, which
-    is 0 all along a chain.
+    `seed` has 64 bits, `position` 56, `purpose` 8, `request` and `branch` 32 each. The `branch`
+    tells apart what is drawn at one position for one purpose: what a round draws to draft and to
+    accept has the position of its root and, as branch, the node's number.
     """
     seed, position = np.asarray(seed, np.uint64), np.asarray(position, np.uint64)
     high = (position >> _WORD) | (np.asarray(purpose, np.uint64) << np.uint64(24))

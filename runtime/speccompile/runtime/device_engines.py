@@ -12,7 +12,7 @@ from speccompile.plugins.tensorrt_plugin import register
 from speccompile.runtime.artifact import Artifact
 from speccompile.runtime.device import Device
 from speccompile.runtime.device_model import DeviceModel
-from speccompile.runtime.device_session import DeviceSession
+from speccompile.runtime.device_session import DRAFT_LENGTH, DeviceSession
 from speccompile.runtime.devices.cuda import CudaDevice
 from speccompile.runtime.engines.device_engine import DeviceEngine
 from speccompile.runtime.engines.tensorrt import import_library, open_plans
@@ -59,10 +59,14 @@ class DeviceEngines:
         """Of the target's plan."""
         return self._rounds.logits_type
 
-    def session(self, *, drafting: bool, context: int) -> DeviceSession:
+    def session(
+        self, *, drafting: bool, context: int, draft_length: int = DRAFT_LENGTH
+    ) -> DeviceSession:
         """A new sequence of up to `context` tokens, with the model draft or plain."""
         self._rounds.cached.drop(0)
-        return DeviceSession(self._rounds, context=context, drafting=drafting)
+        return DeviceSession(
+            self._rounds, context=context, drafting=drafting, draft_length=draft_length
+        )
 
     def engine(self, role: str) -> DeviceEngine:
         """The model of a role as an engine, whose logits come to the host."""

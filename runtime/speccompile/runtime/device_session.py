@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from speccompile.runtime.errors import RequestError
+from speccompile.runtime.generation import Block, Generation
+from speccompile.runtime.request import Request
 from speccompile.runtime.round_state import AHEAD, Round
 from speccompile.runtime.rounds import Kind, Rounds
-from speccompile.runtime.session import AnySession, Request
+from speccompile.runtime.session import AnySession
 
-__all__ = ["DeviceSession"]
+__all__ = ["DRAFT_LENGTH", "DeviceSession"]
+
+DRAFT_LENGTH = 5
+"""Proposals of a round where neither the request nor who makes the session says how many."""
 
 
 class DeviceSession(AnySession):
@@ -23,22 +28,31 @@ class DeviceSession(AnySession):
     """
 
     def __init__(
-        self, rounds: Rounds, *, context: int | None = None, drafting: bool = True
+        self,
+        rounds: Rounds,
+        *,
+        context: int | None = None,
+        drafting: bool = True,
+        draft_length: int = DRAFT_LENGTH,
     ) -> None:
-        """`context` limits a sequence to so many tokens, by default the target's capacity; where
-        there is no `drafting`, every request is decoded plainly."""
+        """`context` limits a sequence to so many tokens, by default the target's capacity.
+
+        Rounds propose as many tokens as the request says, `draft_length` where it says nothing, and
+        at most what the target's plan takes; where there is no `drafting`, none.
+        """
         super().__init__(context or rounds.state.target.capacity)
         self._rounds, self._state, self._cached = rounds, rounds.state, rounds.cached
-        self._drafting = drafting and rounds.state.draft is not None
+        self._most = rounds.state.target.rows - 1 if drafting and rounds.state.draft else 0
+        self._draft_length = draft_length
 
-    def _blocks(self, tokens: list[int], end: int, request: Request) -> Iterator[list[int]]:
-        statistics = self.statistics
+    def _blocks(self, generation: Generation) -> Iterator[Block]:
+        tokens, end, statistics = generation.tokens, generation.end, generation.statistics
         try:
             start = time.perf_counter()
-            kind, number = self._start(tokens, end, request)
+            kind, number = self._start(tokens, end, generation.request)
             following = self._cached.read(tokens)
             statistics.first_token_seconds = time.perf_counter() - start
-            yield [following]
+            yield Block([following])
             start = time.perf_counter()
             self._follow(kind)
             flying: deque[tuple[Kind, Round]] = deque()
@@ -51,8 +65,9 @@ class DeviceSession(AnySession):
                 # The root is a row now, and so are the proposals that stood.
                 self._cached.commit([tokens[-1], *emitted[:-1]], done.proposals)
                 statistics.count_round(done.proposals, len(emitted) - 1)
+                statistics.nodes += done.proposals
                 statistics.decode_seconds += time.perf_counter() - start
-                yield emitted
+                yield Block(emitted)
                 start = time.perf_counter()
         except (GeneratorExit, RequestError):
             raise  # what was launched ahead is of no use, but does no harm
@@ -84,14 +99,14 @@ class DeviceSession(AnySession):
 
     def _start(self, tokens: list[int], end: int, request: Request) -> tuple[Kind, int]:
         """Set the device up for a request; returns its rounds and its number."""
+        _check_honoured(request)
         if self._rounds.failed:
             self._rounds.reset()
         self._cached.warm_up()
         shared = self.statistics.reused_tokens = self._cached.keep(tokens)
         number = self._state.begin(request.sampling, shared)
-        most = self._state.target.rows - 1
-        proposals = min(request.draft_length, most) if self._drafting else 0
-        kind = Kind(1, proposals, not request.sampling.greedy)
+        wanted = self._draft_length if request.draft_length is None else request.draft_length
+        kind = Kind(1, min(wanted, self._most), not request.sampling.greedy)
         plain = replace(kind, proposals=0)
         if self._fits(kind, shared):
             self._rounds.prepare(kind)
@@ -105,3 +120,16 @@ class DeviceSession(AnySession):
             self._cached.read_draft()
         for each in dict.fromkeys([kind, replace(kind, proposals=0)]):
             self._rounds.arrange(each)
+
+
+def _check_honoured(request: Request) -> None:
+    """Raises RequestError for what is decided on the device and cannot be changed there."""
+    asked = {
+        "logit processors": bool(request.processors),
+        "logprobs": request.logprobs is not None,
+        "audited sampling": request.sampling.audited,
+        f"the rule {request.rule!r}": request.rule != "traversal",
+    }
+    for what, wanted in asked.items():
+        if wanted:
+            raise RequestError(f"rounds on a GPU have no {what}; use --on cpu")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.runtime.errors import RequestError
 
-__all__ = ["PREFILL_ROWS", "Engine", "Logits", "prefill"]
+__all__ = ["PREFILL_ROWS", "CacheSharer", "Engine", "Logits", "prefill"]
 
 Logits = NDArray[np.float32]
 
@@ -32,10 +32,26 @@ class Engine(Protocol):
         """Rows in the cache."""
         ...
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    @property
+    def takes_trees(self) -> bool:
+        """Whether a step may have `parents` that are no chain."""
+        ...
+
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         """Append `tokens` as rows and return their logits, [N, V], or those of the `last` rows.
 
-        The head is computed for those only: `last` is 1 to N. The array is the engine's own memory:
+        Each row follows the one before it, or, in a tree, row i the row ``parents[i]`` < i of this
+        step, and the committed ones where that is -1. A row sees the committed rows, its ancestors
+        and itself, and its position is the number of rows that it sees, less one. Its cache slot is
+        the next one, whatever its parent: of a tree, only rows that come first and follow one
+        another may stay (`rollback`); the others' tokens are fed again.
+        The head is computed for the `last` rows only, 1 to N. The array is the engine's own memory:
         it is overwritten by the next step.
         Raises EngineError where the engine fails, RequestError where the cache is full.
         """
@@ -43,6 +59,15 @@ class Engine(Protocol):
 
     def rollback(self, length: int) -> None:
         """Forget every row from `length` on. Nothing is copied: the slots are written again."""
+        ...
+
+
+@runtime_checkable
+class CacheSharer(Engine, Protocol):
+    """An engine that may work on the cache of another."""
+
+    def adopt(self, length: int) -> None:
+        """Take the first `length` rows of the cache as they are: its owner wrote them."""
         ...
 
 

@@ -6,6 +6,7 @@ __all__ = [
     "ArtifactError",
     "CompatibilityError",
     "EngineError",
+    "NoRoomError",
     "RequestError",
     "SpeccompileError",
 ]
@@ -39,3 +40,7 @@ class RequestError(SpeccompileError):
     """A request asks for what the artifact or the runtime cannot do."""
 
     exit_code = 2
+
+
+class NoRoomError(RequestError):
+    """There is no memory for more rows until another sequence ends."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from pathlib import PurePosixPath
 from typing import Literal
 
 from speccompile.runtime.files import FileEntry, check_files, is_report
@@ -27,7 +28,7 @@ __all__ = [
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 """Of the manifest and the measurements together."""
 
 
@@ -52,6 +53,9 @@ class EngineInfo:
     `min_rows` rows are padded to it: from there on, a row's bits do not depend on how many rows are
     computed with it (0: they always do). `capacity` counts cache slots, padding included. A draft
     that `shares_cache` works in the target's: it is the target itself, quantized.
+
+    A draft may compute some of the `vocab_size` tokens only, and propose no others: `token_ids` is
+    the path of their ids, beside the graph, int32, little-endian and rising. None is all of them.
     """
 
     role: Literal["target", "draft"]
@@ -67,6 +71,7 @@ class EngineInfo:
     vocab_size: int
     min_rows: int
     shares_cache: bool
+    token_ids: str | None = None
 
 
 @dataclass(frozen=True)
@@ -170,11 +175,23 @@ def _check(manifest: Manifest) -> None:
         # A draft with a cache of its own may end before the target: it stops proposing there.
         fits = engine.capacity >= context or (role == "draft" and not engine.shares_cache)
         require(fits, f"{field}.capacity is below the context of {context}")
+        _check_token_ids(field, engine, manifest.files)
     for name, version in manifest.requires.packages.items():
         is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", version) is not None
         require(is_minor, f"requires.packages[{name!r}] must be major.minor, not {version!r}")
     for name, gpu in manifest.gpus.items():
         _check_gpu(f"gpus[{name!r}]", gpu, manifest)
+
+
+def _check_token_ids(field: str, engine: EngineInfo, files: Mapping[str, FileEntry]) -> None:
+    ids = engine.token_ids
+    if ids is None:
+        return
+    # A target that lacks tokens would be another model.
+    require(engine.role == "draft", f"{field}.token_ids: only a draft may leave tokens out")
+    require(ids in files, f"{field}.token_ids is no file: {ids!r}")
+    beside = PurePosixPath(ids).parent == PurePosixPath(engine.graph).parent
+    require(beside, f"{field}.token_ids is not beside the graph: {ids!r}")
 
 
 def _check_gpu(field: str, gpu: GpuEngines, manifest: Manifest) -> None:

@@ -73,10 +73,11 @@ class RoundState:
 
     def begin(self, sampling: Sampling, length: int) -> int:
         """Start a sequence whose first `length` rows are in the cache; returns its number."""
-        self._staging.put("seeds", np.array([[sampling.seed, 0]], np.uint64).view(np.int64))
-        law = sampling.temperature, sampling.top_k, sampling.top_p, 0.0
+        self._staging.put(
+            "seeds", np.array([[sampling.seed, sampling.sample]], np.uint64).view(np.int64)
+        )
         for model in self.models:
-            model.put("sampling", np.array([law], np.float32))
+            model.put("sampling", np.array([sampling.filters], np.float32))
             model.put("lengths", np.array([length], np.int64))
         self.settle("the request before")
         self._requests += 1

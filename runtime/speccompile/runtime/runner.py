@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,27 +12,43 @@ from tokenizers import Tokenizer
 from speccompile.runtime import host
 from speccompile.runtime.artifact import Artifact, open_artifact
 from speccompile.runtime.chat import ChatTemplate, Message
+from speccompile.runtime.control.adaptive import AdaptiveController
+from speccompile.runtime.control.chains import ChainController
+from speccompile.runtime.control.controller import Controller, FixedController
+from speccompile.runtime.control.costs import RoundCosts
+from speccompile.runtime.control.policies import Policy, PolicyController
+from speccompile.runtime.control.survival import Survival
+from speccompile.runtime.drafting.draft import Draft
+from speccompile.runtime.drafting.ensemble import Union
+from speccompile.runtime.drafting.hedge import Hedge
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
-from speccompile.runtime.drafting.proposal import Draft
 from speccompile.runtime.drafting.shared_cache import SharedCacheDraft
-from speccompile.runtime.engine import Engine
-from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.drafting.suffix import SuffixDraft
+from speccompile.runtime.engine import CacheSharer, Engine
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import ArtifactError, RequestError
+from speccompile.runtime.options import Options
+from speccompile.runtime.output import Output
 from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
-from speccompile.runtime.session import AnySession, Finish, Request, Session
+from speccompile.runtime.session import AnySession, Request, Session
 from speccompile.runtime.text import TextStream
+from speccompile.runtime.translator import Translator
 
 if TYPE_CHECKING:
     from speccompile.runtime.device_engines import DeviceEngines, OpenPlans
 
-__all__ = ["CHAT_TEMPLATE_FILE", "DRAFTS", "TOKENIZER_FILE", "Runner"]
+__all__ = ["CHAT_TEMPLATE_FILE", "DRAFTS", "DRAFT_LENGTH", "TOKENIZER_FILE", "Runner"]
 
 TOKENIZER_FILE = "tokenizer/tokenizer.json"
 CHAT_TEMPLATE_FILE = "tokenizer/chat_template.jinja"
 
-DRAFTS = ("model", "ngram", "none")
+DRAFTS = ("model", "ngram", "suffix", "union", "hedge", "none")
+"""Who drafts: the artifact's model; n-grams of the text, or its longest repeated ending; that and
+the model in one tree, or whichever of the two has been right; nobody."""
+
+DRAFT_LENGTH = 5
+"""Of every proposal, where nothing is to adapt and the artifact has no length of its own."""
 
 
 class Runner:
@@ -54,6 +71,8 @@ class Runner:
         self.manifest = artifact.manifest
         self.measurements = artifact.measurements
         self.tokenizer = _tokenizer(artifact)
+        model = artifact.manifest.model
+        self._translator = Translator(self.tokenizer, model.vocab_size, model.eos_token_ids)
         self.context = _context(artifact, context)
         self.placement = placement
         self.on = placement.folder if placement else CPU
@@ -96,6 +115,19 @@ class Runner:
         have = self._device.models if self._device else self.manifest.engines
         return ("target", "draft") if "draft" in have else ("target",)
 
+    @property
+    def takes_trees(self) -> bool:
+        """Whether a tree's rows are the target's own but for the rounding of FP32 sums.
+
+        INT8 weights round activations, and BF16 everything: there, rows off the first chain are
+        1e-2 of the largest logit apart from those of plain decoding, which could decide otherwise.
+        """
+        if self.placement:
+            return False
+        info = self.manifest.engines["target"]
+        exact = info.arithmetic == "fp32" and info.precision in ("fp32", "fp16", "bf16")
+        return exact and self.engine("target").takes_trees
+
     def describe(self, role: str) -> str:
         """What computes the model of a role, in a few words."""
         if self.placement is None:
@@ -105,17 +137,50 @@ class Runner:
         plan = next(plan for plan in pair.plans if plan.role == role)
         return f"{engines.library} {plan.precision}, {plan.capacity} slots, {gpu.name}"
 
-    def session(self, draft: str | None = None) -> AnySession:
-        """A new sequence; `draft` is "model", "ngram" or "none", by default the artifact's own.
+    def session(
+        self,
+        draft: str | None = None,
+        *,
+        adaptive: bool = True,
+        policies: Sequence[Policy] = (),
+    ) -> AnySession:
+        """A new sequence; `draft` is one of `DRAFTS`, by default the artifact's own.
 
-        Sessions share the engines and their caches: use one at a time.
+        Unless it is `adaptive`, every round drafts as far as the request says. Roll-back `policies`
+        shape the round after a rejection. Sessions share the engines and their caches: use one at a
+        time.
         """
-        kind = draft or self.measurements.defaults.draft
+        defaults = self.measurements.defaults
+        kind = draft or defaults.draft
         if self._device and kind in ("model", "none"):
             if kind == "model":
                 self._require("draft")
-            return self._device.session(drafting=kind == "model", context=self.context)
-        return Session(self.engine("target"), self._draft(kind), context=self.context)
+            return self._device.session(
+                drafting=kind == "model", context=self.context, draft_length=defaults.draft_length
+            )
+        controller = self.controller(kind) if adaptive and kind != "none" else None
+        if policies:
+            controller = PolicyController(
+                controller or FixedController(defaults.draft_length or DRAFT_LENGTH), policies
+            )
+        if controller and not self.takes_trees:
+            controller = ChainController(controller)
+        return Session(self.engine("target"), self.draft(kind), controller, context=self.context)
+
+    def controller(self, draft: str) -> Controller:
+        """Who decides how much that draft proposes, by what was measured and what it sees."""
+        measured = self.measurements
+        costs = {} if self.placement else measured.cost_ms
+        by_model = draft in ("model", "union", "hedge")
+        acceptance = measured.acceptance if draft == measured.defaults.draft else ()
+        return AdaptiveController(
+            RoundCosts(
+                costs.get("target", {}),
+                costs.get("draft", {}) if by_model else {},
+                shares_cache=by_model and self._shares_cache,
+            ),
+            Survival(acceptance),
+        )
 
     def engine(self, role: str) -> Engine:
         """The open engine of a role, "target" or "draft", with nothing in its cache."""
@@ -142,30 +207,66 @@ class Runner:
         return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
 
     def stream(
-        self, session: AnySession, prompt: Sequence[int], request: Request, stop: Sequence[str] = ()
-    ) -> Iterator[str]:
-        """Generate and yield text as it becomes final."""
-        text = TextStream(self.tokenizer, stop, after=prompt)
-        for token in session.generate(prompt, request):
-            if piece := text.push(token):
-                yield piece
-            if text.stopped:
-                session.finish = Finish.STOP
-                return
-        if rest := text.finish():
-            yield rest
+        self,
+        session: AnySession,
+        prompt: Sequence[int],
+        request: Request,
+        stop: Sequence[str] = (),
+        *,
+        least: int = 0,
+    ) -> Output:
+        """Generate text, to be iterated over; it ends before the first of the `stop` texts.
 
-    def _draft(self, kind: str) -> Draft | None:
+        These count only behind the first `least` tokens.
+        """
+        text = TextStream(self.tokenizer, stop, after=prompt, least=least)
+        return Output(session, prompt, request, text)
+
+    def outputs(
+        self, session: AnySession, prompt: Sequence[int], options: Options
+    ) -> Iterator[Output]:
+        """The n outputs that the options ask for: have each generated before the next."""
+        request = self.request(options, prompt)
+        for number in range(options.n):
+            sampling = replace(request.sampling, sample=number)
+            yield self.stream(
+                session,
+                prompt,
+                replace(request, sampling=sampling),
+                options.stop,
+                least=options.min_new_tokens,
+            )
+
+    def request(self, options: Options, prompt: Sequence[int]) -> Request:
+        """What a session takes to continue `prompt` as the options say, stop texts excepted."""
+        return self._translator.request(options, prompt)
+
+    def draft(self, kind: str) -> Draft | None:
+        """A draft of one of the `DRAFTS`; for "none" there is none."""
         if kind == "none":
             return None
         if kind == "ngram":
             return NgramDraft()
+        if kind == "suffix":
+            return SuffixDraft()
         if kind == "model":
-            engine = self.engine("draft")
-            if self.manifest.engines["draft"].shares_cache and isinstance(engine, Cursor):
-                return SharedCacheDraft(engine)
-            return ModelDraft(engine)
+            return self._model_draft()
+        if kind == "union":
+            return Union([SuffixDraft()], [self._model_draft()])
+        if kind == "hedge":
+            return Hedge([SuffixDraft()], [self._model_draft()])
         raise RequestError(f"draft {kind!r} is unknown; choose one of {', '.join(DRAFTS)}")
+
+    def _model_draft(self) -> ModelDraft:
+        engine = self.engine("draft")
+        if self._shares_cache and isinstance(engine, CacheSharer):
+            return SharedCacheDraft(engine, self.engine("target"))
+        return ModelDraft(engine)
+
+    @property
+    def _shares_cache(self) -> bool:
+        info = self.manifest.engines.get("draft")
+        return info is not None and info.shares_cache
 
     def _require(self, role: str) -> None:
         if role not in self.roles:

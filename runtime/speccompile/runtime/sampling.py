@@ -1,4 +1,4 @@
-"""From logits to the law that a token is drawn from, and the random numbers to draw with."""
+"""How a request wants its tokens chosen, and the random numbers to choose them with."""
 
 from __future__ import annotations
 
@@ -8,34 +8,48 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.plugins.philox import UNIFORM_BITS, uniform_bits
+from speccompile.plugins import laws
+from speccompile.plugins.philox import uniform_bits
 from speccompile.runtime.errors import RequestError
 
-__all__ = ["Purpose", "Randomness", "Sampling", "law"]
+__all__ = ["Purpose", "Randomness", "Sampling"]
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen. Temperature 0 is greedy; top_k 0 and top_p 1 switch those filters off.
+    """Temperature 0 is greedy; top_k 0, top_p 1 and min_p 0 switch those filters off.
 
-    The order is temperature, then top-k, then top-p, as in Hugging Face's generation.
+    The order is temperature, then top-k, top-p and min-p, as in Hugging Face's generation. Where
+    it is `audited`, draft and target choose with the same noise, so that the output is a function
+    of target and seed alone: plain and speculative decoding give the same tokens, whatever drafts.
+    The outputs of one prompt and one seed differ by their number, `sample`.
     """
 
     temperature: float = 0.0
     top_k: int = 0
     top_p: float = 1.0
     seed: int = 0
+    min_p: float = 0.0
+    audited: bool = False
+    sample: int = 0
 
     def __post_init__(self) -> None:
         _within("temperature", self.temperature, 0.0, 100.0)
         _within("top_k", self.top_k, 0, 1 << 31)
+        _within("min_p", self.min_p, 0.0, 1.0)
         _within("seed", self.seed, 0, (1 << 64) - 1)
+        _within("sample", self.sample, 0, (1 << 32) - 1)
         if not 0.0 < self.top_p <= 1.0:
             raise RequestError(f"top_p is {self.top_p}; it must be above 0 and at most 1")
 
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+    @property
+    def filters(self) -> laws.Sampling:
+        """What makes a law of logits."""
+        return laws.Sampling(self.temperature, self.top_k, self.top_p, self.min_p)
 
 
 class Purpose(IntEnum):
@@ -48,40 +62,40 @@ class Purpose(IntEnum):
 
 @dataclass(frozen=True)
 class Randomness:
-    """Uniform numbers of one request, keyed by seed, position and purpose: `plugins.philox`.
+    """The random numbers of one request, keyed by what they are for: `plugins.philox`.
 
-    They are those that a GPU draws for itself, bit for bit.
+    They are those that a GPU draws for itself, bit for bit. A token's own number belongs to its
+    position. What a round draws besides, to draft and to accept, belongs to the round: a node that
+    fell may have a successor at its position, and a number that helped to fell it is no longer
+    uniform.
     """
 
     seed: int
+    request: int = 0
 
-    def uniform(self, position: int, purpose: Purpose) -> float:
-        """The number in [0, 1) of one position and purpose."""
-        return float(uniform_bits(self.seed, position, purpose)) * 2.0**-UNIFORM_BITS
+    def emit(self, position: int) -> int:
+        """The number, of 53 bits, that the token at `position` is drawn with."""
+        return self._bits(position, Purpose.EMIT)
 
+    def accept(self, root: int, node: int) -> int:
+        """The number to judge a node by, in the round whose root has the position `root`."""
+        return self._bits(root, Purpose.ACCEPT, node)
 
-def law(logits: NDArray[np.float32], sampling: Sampling) -> NDArray[np.float64]:
-    """The distribution [V] that `sampling` makes of one row of logits; not for greedy decoding.
+    def draft(self, root: int, node: int) -> int:
+        """The number to draw a node with, in the round whose root has the position `root`."""
+        return self._bits(root, Purpose.DRAFT, node)
 
-    Tokens tied with the last one of top-k or top-p are kept with it, so that the law does not
-    depend on an order among equals.
-    """
-    scaled = logits.astype(np.float64)
-    # With the largest at 0 before the division, a tiny temperature sends only the others to -inf.
-    scaled -= scaled.max()
-    with np.errstate(over="ignore"):
-        scaled /= sampling.temperature
-    if 0 < sampling.top_k < len(scaled):
-        least = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
-        scaled[scaled < least] = -np.inf
-    weights: NDArray[np.float64] = np.exp(scaled)
-    weights /= weights.sum()
-    if sampling.top_p < 1.0:
-        descending = np.sort(weights)[::-1]
-        last = int(np.searchsorted(np.cumsum(descending), sampling.top_p))
-        weights[weights < descending[min(last, len(descending) - 1)]] = 0.0
-        weights /= weights.sum()
-    return weights
+    def noise(self, position: int, size: int) -> NDArray[np.float64]:
+        """Exponential variables [size], one for each token: who divides them by a law draws the
+        token of the least quotient. numpy's generator, whose raw bits are as fixed as ours."""
+        source = np.random.Philox(key=[self.seed, self.request], counter=[0, 0, 0, position])
+        uniform = ((source.random_raw(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        noise: NDArray[np.float64] = -np.log(uniform)
+        return noise
+
+    def _bits(self, position: int, purpose: Purpose, branch: int = 0) -> int:
+        bits = uniform_bits(self.seed, position, purpose, request=self.request, branch=branch)
+        return int(bits)
 
 
 def _within(name: str, value: float, low: float, high: float) -> None:

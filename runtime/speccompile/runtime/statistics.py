@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from speccompile.runtime.engine import Engine, Logits
+from speccompile.runtime.drafting.proposal import Proposal
 
-__all__ = ["MeteredEngine", "Statistics"]
+__all__ = ["Statistics"]
 
 
 @dataclass
@@ -22,23 +22,48 @@ class Statistics:
     reused_tokens: int = 0
     new_tokens: int = 0
     rounds: int = 0
+    plain_rounds: int = 0
+    nodes: int = 0
     proposed: list[int] = field(default_factory=list[int])
     accepted: list[int] = field(default_factory=list[int])
     first_token_seconds: float = 0.0
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
+    policies: Counter[str] = field(default_factory=Counter[str])
+    """Rounds that each shaped."""
+    sources: Counter[str] = field(default_factory=Counter[str])
+    """Accepted tokens that each drafter proposed, where several may have."""
 
-    def count_round(self, proposed: int, accepted: int) -> None:
-        """Record a round; entry i of a list counts the proposals at position i of a chain."""
+    def count(self, proposal: Proposal, path: Sequence[int], policies: Sequence[str] = ()) -> None:
+        """Record a round: its proposal, the accepted nodes, the root first, what shaped it."""
+        accepted = len(path) - 1
+        tested = accepted + bool(proposal.children(path[-1]))
+        self.count_round(max(proposal.depths()), accepted, tested)
+        self.nodes += len(proposal.tokens)
+        self.policies.update(policies)
+        if proposal.sources:
+            self.sources.update(proposal.sources[node - 1] for node in path[1:])
+
+    def count_round(self, depth: int, accepted: int, tested: int | None = None) -> None:
+        """Record a round; entry i of a list counts the levels i of the proposals.
+
+        A level is tested only if one before it stood: by default one more than those accepted.
+        """
         self.rounds += 1
-        while len(self.proposed) < proposed:
+        self.plain_rounds += not depth
+        while len(self.proposed) < depth:
             self.proposed.append(0)
             self.accepted.append(0)
-        # A proposal is tested only if all before it stood.
-        for index in range(min(accepted + 1, proposed)):
+        for index in range(min(accepted + 1, depth) if tested is None else tested):
             self.proposed[index] += 1
             self.accepted[index] += index < accepted
+
+    def time(self, draft: float, target: float, whole: float) -> None:
+        """Add the seconds of a round."""
+        self.draft_seconds += draft
+        self.target_seconds += target
+        self.decode_seconds += whole
 
     @property
     def decode_tokens(self) -> int:
@@ -64,31 +89,3 @@ class Statistics:
     def overhead_seconds(self) -> float:
         """Decoding time outside engine calls."""
         return self.decode_seconds - self.draft_seconds - self.target_seconds
-
-
-class MeteredEngine:
-    """An engine that keeps the time spent in its steps."""
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-        self.seconds = 0.0
-        self.steps = 0
-
-    @property
-    def capacity(self) -> int:
-        return self._engine.capacity
-
-    @property
-    def length(self) -> int:
-        return self._engine.length
-
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        start = time.perf_counter()
-        try:
-            return self._engine.step(tokens, last=last)
-        finally:
-            self.seconds += time.perf_counter() - start
-            self.steps += 1
-
-    def rollback(self, length: int) -> None:
-        self._engine.rollback(length)

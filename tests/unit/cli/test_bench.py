@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from speccompile.cli.bench import print_tables
-from speccompile.cli.bench_report import Conditions, render_report
+from speccompile.cli.bench_conditions import Conditions
+from speccompile.cli.bench_pairs import print_pairs
+from speccompile.cli.bench_report import render_report
 from speccompile.cli.main import main
-from speccompile.runtime.bench import COST_ROWS, BenchResult, Pair, Run
+from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Pair
+from speccompile.runtime.bench.run import Run
 from speccompile.runtime.host import Host
 from speccompile.runtime.measurements import Defaults
 from speccompile.runtime.session import Finish
@@ -30,6 +32,8 @@ CONDITIONS = Conditions(
     engines={"target": "openvino fp16, fp32 arithmetic"},
     draft="model",
     draft_length=4,
+    speculation="model draft, adaptive controller, at most 4 a round",
+    prompts=3,
     max_new_tokens=64,
     rounds=1,
     threads=0,
@@ -136,10 +140,23 @@ def test_options_reach_the_measurement(bench: Bench) -> None:
     assert call["request"].stop_tokens == {2}
 
 
-def test_the_artifact_says_what_the_caller_does_not(bench: Bench) -> None:
+def test_the_artifact_says_who_drafts_and_the_controller_how_much(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     _, [call] = bench("--raw", "--limit", "1")
     assert call["prompts"] == [[*map(ord, "first")]]
-    assert (call["draft"], call["request"].draft_length) == ("model", 4)
+    assert (call["draft"], call["request"].draft_length) == ("model", None)
+    assert "speculative: model draft, adaptive controller\n" in capsys.readouterr().out
+
+
+def test_a_model_on_a_gpu_proposes_as_much_every_round(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, [call] = bench("--on", "plans")
+    assert call["request"].draft_length == 4
+    assert "speculative: model draft, 4 proposed a round\n" in capsys.readouterr().out
+    assert bench("--on", "plans", "--draft", "model", defaults=Defaults("none", 0))[0] == 2
+    assert "give --draft-length" in capsys.readouterr().err
 
 
 def test_plain_against_plain_is_a_control(bench: Bench) -> None:
@@ -147,12 +164,30 @@ def test_plain_against_plain_is_a_control(bench: Bench) -> None:
     assert (call["draft"], call["request"].draft_length) == ("none", 0)
 
 
-def test_speculation_of_no_length_is_refused(
+def test_a_length_without_a_draft_is_refused(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert bench("--draft", "none", "--draft-length", "2") == (2, [])
-    assert bench("--draft", "ngram", defaults=Defaults("none", 0)) == (2, [])
-    assert "give --draft-length" in capsys.readouterr().err
+    assert "give --draft model" in capsys.readouterr().err
+
+
+def test_prompts_are_chosen_by_category(bench: Bench, tmp_path: Path) -> None:
+    more = tmp_path / "more.jsonl"
+    lines = [{"prompt": f"{name}{n}", "category": name} for name in "ab" for n in range(3)]
+    more.write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+    _, [call] = bench("--prompts", str(more), "--categories", "b,prompts", "--per-category", "1")
+    assert call["prompts"] == [[*map(ord, "first>")], [*map(ord, "b0>")]]
+
+
+def test_a_measurement_that_time_cut_short_says_so(
+    bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "b.html"
+    _, [call] = bench("--budget", "9", "--html", str(page), result=result_of(RESULT.pairs[0]))
+    assert call["budget"] == 9.0
+    said = "1 of 2 prompts in the time given"
+    assert said in capsys.readouterr().out
+    assert said in page.read_text(encoding="utf-8")
 
 
 def test_a_prompt_beyond_the_context_is_refused_by_number(
@@ -160,7 +195,7 @@ def test_a_prompt_beyond_the_context_is_refused_by_number(
 ) -> None:
     long = tmp_path / "long.txt"
     long.write_text(f"fits\n{'x' * 28}\n", encoding="utf-8")
-    assert bench("--prompts", str(long)) == (2, [])
+    assert bench("--prompts", str(long), "--categories", "long") == (2, [])
     assert capsys.readouterr().err.startswith("error: prompt 2 has 29 tokens")
 
 
@@ -255,7 +290,7 @@ def test_without_the_drawing_library_nothing_is_measured(
 def test_the_tables_fit_a_terminal(draft: str) -> None:
     text = io.StringIO()
     console = Console(file=text, width=80, highlight=False)
-    print_tables(console, replace(CONDITIONS, draft=draft), RESULT)
+    print_pairs(console, replace(CONDITIONS, draft=draft), RESULT)
     lines = text.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     assert "…" not in text.getvalue()

@@ -1,9 +1,11 @@
 import gzip
+import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from speccompile.cli.prompts import read_prompts
+from speccompile.cli.prompts import SHIPPED_SETS, Prompt, read_prompts, read_sets, select
 from speccompile.runtime.errors import RequestError
 
 JSON_LINES = (
@@ -79,3 +81,81 @@ def test_a_file_that_is_no_list_is_named(
 def test_a_file_that_is_absent_is_named(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match=r"absent\.txt: No such file"):
         read_prompts(tmp_path / "absent.txt")
+
+
+def write_set(path: Path, *prompts: tuple[str, str]) -> str:
+    lines = [json.dumps({"turns": [text, "more"], "category": name}) for text, name in prompts]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def test_prompts_know_their_set_and_category(tmp_path: Path) -> None:
+    spec = write_set(tmp_path / "spec.jsonl", ("one", "qa"), ("two", "rag"))
+    plain = tmp_path / "plain.v2.txt"
+    plain.write_text("three\n", encoding="utf-8")
+    packed = tmp_path / "packed.jsonl.gz"
+    packed.write_bytes(gzip.compress(b'{"prompt": "four", "test": "x"}'))
+    found = read_sets([spec, str(plain), str(packed)])
+    assert found == [
+        Prompt("one", "spec", "qa"),
+        Prompt("two", "spec", "rag"),
+        Prompt("three", "plain.v2"),
+        Prompt("four", "packed"),
+    ]
+    assert [prompt.labels for prompt in found[1:3]] == [("spec", "rag"), ("plain.v2",)]
+
+
+def test_a_category_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    path.write_text('{"prompt": "good", "category": 3}', encoding="utf-8")
+    with pytest.raises(RequestError, match=r"p\.jsonl:1: has a `category` that is no text"):
+        read_sets([str(path)])
+
+
+def test_without_a_source_the_list_that_ships_is_read() -> None:
+    assert [prompt.text for prompt in read_sets([])] == read_prompts()
+
+
+def test_sets_and_categories_take_turns() -> None:
+    prompts = [
+        *(Prompt(f"a{number}", "a", "x") for number in range(3)),
+        *(Prompt(f"b{number}", "a", "y") for number in range(2)),
+        *(Prompt(f"c{number}", "c") for number in range(4)),
+    ]
+    texts = [prompt.text for prompt in select(prompts)]
+    assert texts == ["a0", "c0", "b0", "c1", "a1", "c2", "b1", "c3", "a2"]
+    assert [prompt.text for prompt in select(prompts, most=1)] == ["a0", "c0", "b0"]
+
+
+def test_categories_and_sets_can_be_chosen() -> None:
+    prompts = [Prompt("1", "a", "x"), Prompt("2", "a", "y"), Prompt("3", "b")]
+    assert [each.text for each in select(prompts, categories=["y", "b"])] == ["2", "3"]
+    assert [each.text for each in select(prompts, categories=["a"])] == ["1", "2"]
+    with pytest.raises(RequestError, match="'z'; choose of a, b, x, y"):
+        select(prompts, categories=["z"])
+    long = [Prompt("1", "questions", "reasoning")]
+    with pytest.raises(RequestError, match="did you mean reasoning"):
+        select(long, categories=["reasonning"])
+
+
+def test_a_set_that_does_not_ship_is_refused() -> None:
+    with pytest.raises(RequestError, match="builtin:best: is not one of"):
+        read_sets(["builtin:best"])
+
+
+@pytest.mark.parametrize("name", SHIPPED_SETS)
+def test_sets_that_ship_have_prompts_of_their_own(name: str) -> None:
+    prompts = read_sets([f"builtin:{name}"])
+    assert len(prompts) >= 8
+    assert {prompt.labels for prompt in prompts} == {(name,)}
+    assert len({prompt.text for prompt in prompts}) == len(prompts)
+
+
+def test_texts_to_be_copied_are_long_and_texts_that_cannot_be_guessed_hardly_repeat() -> None:
+    copied = [prompt.text for prompt in read_sets(["builtin:copy"])]
+    assert min(map(len, copied)) > 150
+    hostile = [prompt.text for prompt in read_sets(["builtin:hostile"])]
+    for text in hostile:
+        words = text.split()
+        pairs = list(pairwise(words))
+        assert len(set(pairs)) > 0.95 * len(pairs)

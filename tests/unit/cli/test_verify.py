@@ -4,28 +4,27 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from speccompile.cli.chitchat import chitchat_prompts
 from speccompile.cli.main import main
-from speccompile.plugins.reference import Verdict
-from speccompile.runtime.drafting.proposal import Proposal
-from speccompile.runtime.engine import Engine, Logits
+from speccompile.runtime.engine import Engine
+from speccompile.runtime.errors import RequestError
 from speccompile.runtime.manifest import EngineInfo
 from tests.table_artifact import write_artifact
+from tests.unit.runtime.proof.sessions import VERIFY, Keeping, believing
 from tests.unit.runtime.tables import TableEngine, make_table, near_table
 
 TARGET = make_table(1)
-QUICK = ("--limit", "1", "-n", "8", "--draft-lengths", "1,3", "--draws", "600")
+QUICK = (
+    *("--limit", "1", "-n", "8", "--draft-lengths", "1,3", "--draws", "300"),
+    *("--tokens-pit", "600"),
+)
+CHECKS = ["integrity", "rows", "roll-back", "exact", "sampling", "seeded", "greedy", "stream"]
 
 Verify = Callable[..., tuple[int, str, str]]
-
-
-class Keeping(TableEngine):
-    """Keeps one row too many whenever it rolls back rejected ones."""
-
-    def rollback(self, length: int) -> None:
-        super().rollback(min(length + 1, self.length) if length else 0)
 
 
 @pytest.fixture
@@ -65,10 +64,6 @@ def draft_engine() -> TableEngine:
     return TableEngine(near_table(TARGET, 2))
 
 
-def believing(logits: Logits, proposal: Proposal, *_: object) -> Verdict:
-    return Verdict(len(proposal.tokens), int(logits[-1].argmax()))
-
-
 def test_a_lossless_artifact(verify: Verify) -> None:
     code, output, _ = verify(*QUICK)
     lines = output.splitlines()
@@ -76,8 +71,8 @@ def test_a_lossless_artifact(verify: Verify) -> None:
     assert lines[0] == "tiny"
     assert lines[-1] == "LOSSLESS"
     assert max(map(len, lines)) <= 80
-    named = [line.split()[1] for line in lines if line.startswith(("ok", "FAIL"))]
-    assert named == ["integrity", "rows", "roll-back", "greedy", "sampling"]
+    named = [line.split() for line in lines if line.startswith(("ok", "FAIL"))]
+    assert [words[2] if words[1].startswith("L") else words[1] for words in named] == CHECKS
 
 
 def test_the_report_as_json(verify: Verify, tmp_path: Path) -> None:
@@ -86,19 +81,68 @@ def test_the_report_as_json(verify: Verify, tmp_path: Path) -> None:
     assert code == 0
     assert document["lossless"] is True
     assert document["on"] == "cpu"
-    assert [check["passed"] for check in document["checks"]] == [True] * 5
-    assert document["checks"][3]["details"]["draft_lengths"] == [1, 3]
+    assert [check["name"] for check in document["checks"]] == CHECKS
+    assert [check["level"] for check in document["checks"]] == [None] * 3 + [0, 1, 2, 3, 4]
+    assert all(check["passed"] for check in document["checks"])
+    assert document["checks"][6]["details"]["draft_lengths"] == [1, 3]
     file = tmp_path / "report.json"
     verify(*QUICK, "--json", str(file))
     assert json.loads(file.read_text()) == document
 
 
 def test_a_wrong_verifier(verify: Verify, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("speccompile.runtime.session.verify", believing)
+    monkeypatch.setattr(VERIFY, believing)
+    monkeypatch.setattr("speccompile.runtime.verify.verify", believing)
     code, output, _ = verify(*QUICK)
     assert code == 1
-    assert output.splitlines()[-1] == "NOT LOSSLESS: greedy, sampling"
+    assert output.splitlines()[-1] == "NOT LOSSLESS: exact, sampling, seeded, greedy, stream"
     assert "logit margin" in " ".join(output.split())
+
+
+def test_some_levels_alone(verify: Verify) -> None:
+    code, output, _ = verify(*QUICK, "--levels", "2-3")
+    lines = output.splitlines()
+    assert code == 0
+    assert lines[-1] == "LOSSLESS, as far as level 2-3 tells"
+    assert not [line for line in lines if "L4" in line or "L0" in line]
+
+
+def test_what_is_done_is_not_done_again(
+    verify: Verify, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (*QUICK, "--levels", "1-3", "--resume", str(tmp_path / "state.json"))
+    _, first, _ = verify(*arguments)
+    target = TableEngine(TARGET)
+    code, again, _ = verify(*arguments, target=target)
+    assert (code, again) == (0, first)
+    assert not target.steps
+    code, _, error = verify(*arguments, "--levels", "1")
+    assert code == 2
+    assert "is of a proof with another levels" in error
+
+
+def test_the_report_as_a_page(verify: Verify, tmp_path: Path) -> None:
+    page = tmp_path / "proof.html"
+    code, _, _ = verify(*QUICK, "--levels", "0,4", "--html", str(page))
+    text = page.read_text()
+    assert code == 0
+    assert text.count("<svg") == 2
+    for part in ("Lossless", "outcomes, in fp64", "Every token against its own law", "L4"):
+        assert part in text
+    assert "http" not in text.replace("http://www.w3.org", "")
+    code, _, _ = verify(*QUICK, "--levels", "2", "--html", str(page), target=Keeping(TARGET))
+    assert code == 1
+    assert "Not lossless" in page.read_text()
+
+
+def test_prompts_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
+    conversations = [["w1 w2", "w3"], [], ["  "], ["w1 w2"], ["w4 w5"]]
+    package = SimpleNamespace(ConversationDataset=lambda: map(iter, conversations))
+    monkeypatch.setitem(sys.modules, "chitchat_dataset", package)
+    assert chitchat_prompts() == ["w1 w2", "w4 w5"]
+    monkeypatch.setitem(sys.modules, "chitchat_dataset", None)
+    with pytest.raises(RequestError, match="pip install chitchat-dataset"):
+        chitchat_prompts()
 
 
 def test_a_wrong_roll_back(verify: Verify) -> None:
@@ -123,6 +167,9 @@ def test_a_damaged_artifact(verify: Verify, artifact: Path) -> None:
         (("--draft-lengths", "0-3"), "'0-3' is not within 1-32"),
         (("--draft-lengths", "4-2"), "'4-2' is not within 1-32"),
         (("--draft-lengths", "some"), "'some' is no list such as 1-8"),
+        (("--levels", "3-5"), "'3-5' is not within 0-4"),
+        (("--chitchat",), "are two lists; give one"),
+        (("--resume", "absent/state.json"), "the folder absent does not exist"),
         (("-n", "1"), "1 is not in the range"),
         (("-n", "64"), "prompt 1 has 5 tokens; it must have 1 to 0"),
         (("--json", "absent/report.json"), "the folder absent does not exist"),

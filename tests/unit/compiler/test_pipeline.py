@@ -43,6 +43,25 @@ def test_a_draft_of_its_own_is_loaded_and_run_for_reference() -> None:
     assert judged[3:] == ("load draft", "reference draft", "load target", "reference target")
 
 
+def test_a_draft_of_fewer_tokens_has_them_chosen_and_the_target_is_as_before() -> None:
+    recipe = load_recipe("smollm2-135m")
+    assert recipe.draft is not None
+    table = recipe.draft.model_copy(update={"vocabulary": 8192})
+    restricted = plan(recipe.model_copy(update={"draft": table}))
+    stages = {stage.name: stage for stage in restricted}
+    assert stages["vocabulary draft"].settings["size"] == 8192
+    for backend in ("openvino", "onnxruntime"):
+        assert stages[f"lower draft {backend}"].inputs[2:] == ("vocabulary draft",)
+        assert stages[f"lower target {backend}"].inputs[2:] == ()
+    before, after = keys(plan(recipe)), keys(restricted)
+    changed = {name for name, key in after.items() if before.get(name) != key}
+    assert {name.split()[0] for name in changed if name.endswith("target")} == set()
+    assert {name.rpartition(" draft")[0] or name.split()[0] for name in changed} <= {
+        *("budget", "vocabulary", "lower", "compile", "quality", "measure"),
+    }
+    assert "export draft" not in changed
+
+
 def test_a_key_follows_settings_and_inputs() -> None:
     first, second = Stage("a", "m:f", settings={"x": 1}), Stage("b", "m:f", ("a",))
     before = keys([first, second])

@@ -45,6 +45,20 @@ def test_figures_equal_torchs() -> None:
     assert quality.sampled_acceptance == pytest.approx(float(overlap), rel=1e-5)
 
 
+def test_a_draft_that_leaves_tokens_out_is_judged_by_what_it_proposes() -> None:
+    ours, exact, target = _logits(1), _logits(2), _logits(3)
+    for rows in ours:
+        rows[:, 4:] = -np.inf
+    quality = compare(TOKENS, ours, exact, target)
+    assert quality.kl_divergence == quality.perplexity == quality.perplexity_increase == np.inf
+    t, q = (torch.tensor(np.concatenate(rows)).log_softmax(-1) for rows in (target, ours))
+    assert quality.acceptance == float((t.argmax(-1) == q.argmax(-1)).double().mean())
+    overlap = torch.minimum(t.exp(), q.exp()).sum(-1).mean()
+    assert quality.sampled_acceptance == pytest.approx(float(overlap), rel=1e-5)
+    # A text that has none of the missing tokens is predicted all the same.
+    assert np.isfinite(compare([3, 1, None, 2, 0, None], ours, exact).perplexity)
+
+
 def test_a_model_does_not_differ_from_itself() -> None:
     rows = _logits(1)
     quality = compare(TOKENS, rows, rows)

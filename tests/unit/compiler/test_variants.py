@@ -129,3 +129,12 @@ def test_only_what_is_needed_is_run_in_an_order_that_works(recipe_of: Write) -> 
 def test_engines_are_named_after_their_stages(self_drafted: Recipe) -> None:
     assert Variant(self_drafted, "draft", "int8").engines["openvino"] == "draft openvino"
     assert Variant(self_drafted, "draft", "fp32").engines["openvino"] == "draft openvino fp32"
+
+
+def test_drafts_are_compared_with_all_tokens(recipe_of: Write) -> None:
+    recipe = recipe_of('[target]\nsource = "."\n[draft]\nvocabulary = 8192\n')
+    stages, _ = plan_variants(recipe, variants(recipe, ["draft"], ["int8", "fp16"]))
+    assert not [stage.name for stage in stages if stage.name.startswith("vocabulary")]
+    lowered = [stage for stage in stages if stage.name.startswith("lower")]
+    assert lowered
+    assert all(len(stage.inputs) == 2 for stage in lowered)

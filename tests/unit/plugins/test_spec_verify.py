@@ -1,12 +1,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from speccompile.plugins.laws import Sampling, law
-from speccompile.plugins.reference import token_rule
 from speccompile.plugins.schema import INVALID, RULES, Rule
 from speccompile.plugins.spec_verify import Tree, TreeVerdict, spec_verify
 from tests.trees import Logits, random_rounds, verdicts
@@ -19,8 +19,7 @@ def test_on_chains_the_token_rule_is_speculative_sampling() -> None:
     for seed in range(PROBLEMS):
         logits, draft_logits, tree, uniforms, sampling = _chain(seed)
         p, q = _laws(logits, sampling), _laws(draft_logits, sampling)
-        accept, emit = (uniforms / 2.0**53).T.tolist()
-        expected = token_rule(p, q, tree.tokens[1:].tolist(), accept[1:], emit)
+        expected = _speculative_sampling(p, q, tree.tokens[1:].tolist(), uniforms / 2.0**53)
         verdict = spec_verify("token", logits, tree, uniforms, sampling, draft_logits)
         assert (len(verdict.path) - 1, verdict.next_token) == expected, seed
 
@@ -43,6 +42,20 @@ def test_at_temperature_0_every_rule_is_greedy() -> None:
         found = verdicts(rule, rounds)
         for name, expected in greedy.items():
             assert np.array_equal(found[name], expected), (rule, name)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_greedy_rounds_emit_what_plain_greedy_decoding_does(seed: int) -> None:
+    # Few different values: ties are frequent, and must fall as in plain decoding.
+    rows = np.random.default_rng(seed).integers(0, 3, (40, 3)).astype(np.float32)  # by context
+    for first, second in product(range(3), repeat=2):
+        contexts = [0, 1 + first, 4 + 3 * first + second]
+        tree = Tree(np.array([0, first, second]), np.array([-1, 0, 1]))
+        verdict = spec_verify("greedy", rows[contexts], tree)
+        plain = [int(row.argmax()) for row in rows[contexts]]
+        accepted = len(verdict.path) - 1
+        assert verdict.emitted(tree) == plain[: accepted + 1]
+        assert accepted == 2 or plain[accepted] != (first, second)[accepted]
 
 
 def test_the_first_of_equal_siblings_is_followed() -> None:
@@ -117,6 +130,19 @@ def _laws(logits: Logits, sampling: Sampling) -> list[NDArray[np.float64]]:
     return [row.astype(np.float64) for row in laws if row is not None]
 
 
+def _speculative_sampling(
+    p: Sequence[NDArray[np.float64]],
+    q: Sequence[NDArray[np.float64]],
+    proposal: Sequence[int],
+    uniforms: NDArray[np.float64],
+) -> tuple[int, int]:
+    """Token by token (arXiv 2211.17192 and 2302.01318): how many stand, and the next token."""
+    for count, token in enumerate(proposal):
+        if uniforms[count + 1, 0] * q[count][token] >= p[count][token]:
+            return count, _drawn(np.maximum(p[count] - q[count], 0.0), float(uniforms[count, 1]))
+    return len(proposal), _drawn(p[-1], float(uniforms[-1, 1]))
+
+
 def _block(
     p: Sequence[NDArray[np.float64]],
     q: Sequence[NDArray[np.float64]],
@@ -142,6 +168,9 @@ def _block(
             stands = residual.sum() / (residual.sum() + 1 - weights[count])
         if count == 0 or uniforms[count, 0] <= stands:
             accepted, following = count, residual
-    cumulated = np.cumsum(following)
-    token = int(np.searchsorted(cumulated, uniforms[accepted, 1] * cumulated[-1], side="right"))
-    return accepted, token
+    return accepted, _drawn(following, float(uniforms[accepted, 1]))
+
+
+def _drawn(law: NDArray[np.float64], uniform: float) -> int:
+    cumulated = np.cumsum(law)
+    return int(np.searchsorted(cumulated, uniform * cumulated[-1], side="right"))

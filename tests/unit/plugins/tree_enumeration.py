@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from unittest import mock
 
 import numpy as np
@@ -19,6 +18,7 @@ from speccompile.plugins import spec_verify as oracle
 from speccompile.plugins.laws import Law, Sampling, law, mass
 from speccompile.plugins.schema import Rule
 from speccompile.plugins.spec_verify import Tree, TreeVerdict
+from speccompile.runtime.proof.enumeration import Decider
 
 __all__ = [
     "SAMPLING",
@@ -31,7 +31,6 @@ __all__ = [
     "chain_law",
     "distance",
     "drawn_without_replacement",
-    "mean_accepted",
     "round_law",
 ]
 
@@ -39,38 +38,6 @@ SAMPLING = Sampling(temperature=1.0)
 Context = tuple[int, ...]
 Model = Mapping[Context, NDArray[np.float32]]
 """The logits of the next token after each short context, the empty one included."""
-
-
-@dataclass
-class Decider:
-    """Takes the branches of `prefix`, then always the first; `untried` leads to the others."""
-
-    prefix: list[int]
-    probability: float = 1.0
-    untried: list[list[int]] = field(default_factory=list[list[int]])
-    _taken: int = 0
-
-    def choose(self, probabilities: Sequence[float]) -> int:
-        """An index; those of probability 0 are never taken."""
-        if self._taken < len(self.prefix):
-            index = self.prefix[self._taken]
-        else:
-            index, *others = [each for each, value in enumerate(probabilities) if value > 0.0]
-            self.untried += [[*self.prefix, other] for other in others]
-            self.prefix = [*self.prefix, index]
-        self._taken += 1
-        self.probability *= probabilities[index]
-        return index
-
-    def accepts(self, uniform: int, p: float, q: float) -> bool:
-        """In place of `laws.accepts`."""
-        accepted = min(1.0, float(p) / float(q)) if q else float(p > 0.0)
-        return not self.choose([accepted, 1.0 - accepted])
-
-    def draw(self, row: Law, uniform: int) -> int:
-        """In place of `laws.draw`."""
-        return self.choose(_exact(row).tolist())
-
 
 Judge = Callable[[NDArray[np.float32], Tree, NDArray[np.float32]], TreeVerdict]
 """Of target logits, a tree and the draft's logits."""
@@ -133,14 +100,6 @@ def round_law(
         for context, rest in chain_law(target, emitted[:length], length).items():
             found[context] += probability * rest
     return found
-
-
-def mean_accepted(judge: Judge, target: Model, draft: Model, parents: Sequence[int]) -> float:
-    """How many nodes stand, without the root."""
-    rounds = _rounds(
-        judge, target, draft, draft, np.array(parents, np.int64), drawn_without_replacement
-    )
-    return sum(probability * (len(verdict.path) - 1) for _, verdict, probability in rounds)
 
 
 def chain_law(model: Model, start: Context, length: int) -> dict[Context, float]:

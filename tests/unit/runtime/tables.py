@@ -51,19 +51,35 @@ class TableEngine:
         return self._cursor.length
 
     @property
+    def takes_trees(self) -> bool:
+        return True
+
+    @property
     def rows(self) -> list[int]:
         """The tokens in the cache."""
         return self._slots[: self.length]
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         start = self._cursor.reserve(len(tokens))
         end = start + len(tokens)
         self._slots[start:end] = tokens
         self._cursor.length = end
         self.steps.append(Step(start, tuple(tokens)))
         self._logits.fill(np.nan)
-        wanted = range(end - (last or len(tokens)), end)
-        self._logits = np.stack([self._row(slot) for slot in wanted])
+        if parents is None:
+            parents = range(-1, len(tokens) - 1)
+        assert all(parent < row for row, parent in enumerate(parents))
+        wanted = range(len(tokens) - (last or len(tokens)), len(tokens))
+        before = [start + parents[row] if parents[row] >= 0 else start - 1 for row in wanted]
+        self._logits = np.stack(
+            [self._row(start + row, slot) for row, slot in zip(wanted, before, strict=True)]
+        )
         return self._logits
 
     def rollback(self, length: int) -> None:
@@ -71,10 +87,11 @@ class TableEngine:
         self._cursor.rollback(length)
         self._slots[length : length + dropped] = [_FORGOTTEN] * dropped
 
-    def _row(self, slot: int) -> Logits:
-        before = self._slots[slot - 1] if slot else _BEFORE
+    def _row(self, slot: int, ahead: int) -> Logits:
+        """Of the token in a slot that follows the one in `ahead`, -1 where there is none."""
+        before = self._slots[ahead] if ahead >= 0 else _BEFORE
         token = self._slots[slot]
-        assert before != _FORGOTTEN, f"slot {slot - 1} is read after it was rolled back"
+        assert before != _FORGOTTEN, f"slot {ahead} is read after it was rolled back"
         assert 0 <= token < VOCABULARY, f"token {token} is not in the vocabulary"
         row: Logits = self._table[before, token]
         return row

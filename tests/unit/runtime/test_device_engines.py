@@ -11,13 +11,14 @@ import pytest
 
 from speccompile.runtime.artifact import Artifact, open_artifact
 from speccompile.runtime.device_engines import open_on_gpu
-from speccompile.runtime.device_session import DeviceSession
+from speccompile.runtime.device_session import DRAFT_LENGTH, DeviceSession
 from speccompile.runtime.errors import CompatibilityError, EngineError
 from speccompile.runtime.gpus import Gpu, plan_pairs
 from speccompile.runtime.placement import Placement
+from speccompile.runtime.request import Request
 from tests.fake_driver import FakeDriver, Result
 from tests.fake_tensorrt import FakeEngine, fake_library
-from tests.table_artifact import FOLDER, GPU_ENGINES, write_artifact
+from tests.table_artifact import FOLDER, GPU_ENGINES, TablePlans, write_artifact
 
 GPU = Gpu(1, "NVIDIA L4", "GPU-1", "sm89", 24_000_000_000, mig=False)
 PLACEMENT = Placement(FOLDER, GPU_ENGINES, plan_pairs(GPU_ENGINES)[1], GPU, None)
@@ -141,3 +142,14 @@ def test_a_library_that_is_missing_is_said_before_a_gpu_is_taken(
     with pytest.raises(CompatibilityError, match=r"pip install 'speccompile\[tensorrt-rtx\]'"):
         open_on_gpu(artifact, PLACEMENT)
     assert driver.calls == []
+
+
+def test_a_session_proposes_as_its_maker_says(artifact: Artifact) -> None:
+    device = TablePlans()(artifact, PLACEMENT)
+    for made, proposals in (({}, DRAFT_LENGTH), ({"draft_length": 2}, 2)):
+        session = device.session(drafting=True, context=64, **made)
+        list(session.generate([1, 2], Request(20)))
+        assert len(session.statistics.proposed) == proposals
+    plain = device.session(drafting=False, context=64)
+    list(plain.generate([1, 2], Request(20)))
+    assert plain.statistics.proposed == []

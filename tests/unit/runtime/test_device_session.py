@@ -6,8 +6,9 @@ import pytest
 
 from speccompile.runtime.device_session import DeviceSession
 from speccompile.runtime.errors import EngineError, RequestError
+from speccompile.runtime.request import Request
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import Finish, Request
+from speccompile.runtime.session import Finish
 from tests.device_pairs import TablePair, oracle
 from tests.host_device import HostDevice
 from tests.table_model import half
@@ -19,6 +20,7 @@ DRAFTS: dict[str, Table] = {"same": TABLE, "near": NEAR, "bad": half(-TABLE)}
 SAMPLED = Sampling(0.9, top_k=5, top_p=0.95, seed=(1 << 63) + 11)
 PROMPTS = [np.random.default_rng(seed).integers(0, 8, 1 + 5 * seed).tolist() for seed in range(4)]
 OTHER_DRAFTS = ["near", "bad"]
+
 
 eager = pytest.mark.parametrize("eager", [True, False], ids=["eager", "late"])
 shared = pytest.mark.parametrize("shares_cache", [True, False], ids=["shared", "own"])

@@ -36,7 +36,7 @@ TARGET = EngineInfo(
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")
 MANIFEST = Manifest(
-    schema=3,
+    schema=4,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 256, 2, 2, 16, None, (0, 2)),
@@ -97,12 +97,43 @@ def test_round_trip() -> None:
     assert isinstance(read.engines["target"], EngineInfo)
 
 
+IDS = "engines/cpu/token_ids.bin"
+RESTRICTED = replace(
+    MANIFEST,
+    engines={"target": TARGET, "draft": replace(DRAFT, token_ids=IDS)},
+    files={**MANIFEST.files, IDS: FileEntry("2" * 64, 8, "engine")},
+)
+
+
+def test_a_draft_may_leave_tokens_out() -> None:
+    read = parse_manifest(RESTRICTED.to_bytes(), "manifest.json")
+    assert read == RESTRICTED
+    assert read.engines["draft"].token_ids == IDS
+    assert read.engines["draft"].vocab_size == MANIFEST.model.vocab_size
+
+
+def test_tokens_are_left_out_by_a_draft_alone_and_named_beside_its_graph() -> None:
+    both = {role: replace(engine, token_ids=IDS) for role, engine in MANIFEST.engines.items()}
+    targets = replace(RESTRICTED, engines=both)
+    assert "engines['target'].token_ids: only a draft may" in refusal(targets.to_bytes())
+    missing = replace(RESTRICTED, files=MANIFEST.files)
+    assert "engines['draft'].token_ids is no file" in refusal(missing.to_bytes())
+    elsewhere = replace(RESTRICTED.engines["draft"], token_ids="run.pyz")
+    away = replace(
+        RESTRICTED,
+        engines={"target": TARGET, "draft": elsewhere},
+        files={**MANIFEST.files, "run.pyz": FileEntry("2" * 64, 8, "runtime")},
+    )
+    assert "is not beside the graph: 'run.pyz'" in refusal(away.to_bytes())
+
+
 def test_every_field_is_part_of_the_identity() -> None:
     others = [
         replace(MANIFEST, name="other"),
         replace(MANIFEST, engines={"target": TARGET}),
         replace(MANIFEST, engines={"target": replace(TARGET, min_rows=2), "draft": DRAFT}),
         replace(MANIFEST, provenance={}),
+        RESTRICTED,
         replace(MANIFEST, files={**MANIFEST.files, "run.pyz": FileEntry("0" * 64, 0, "runtime")}),
     ]
     assert len({MANIFEST.identity, *(other.identity for other in others)}) == len(others) + 1
@@ -172,7 +203,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 def test_an_artifact_of_the_first_schema_is_refused_by_what_is_read() -> None:
     message = refusal(b'{"schema": 1, "defaults": {}}')
-    assert "schema 1 is older than this speccompile reads (3): build it again" in message
+    assert "schema 1 is older than this speccompile reads (4): build it again" in message
 
 
 # The place in the document, what is put there, and what the refusal says.

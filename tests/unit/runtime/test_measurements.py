@@ -16,7 +16,7 @@ from speccompile.runtime.measurements import (
 from tests.unit.runtime.test_manifest import MANIFEST, TARGET
 
 MEASUREMENTS = Measurements(
-    schema=3,
+    schema=4,
     manifest=MANIFEST.identity,
     cost_ms={"target": {1: 1.25, 2: 1, 16: 9.5}, "draft": {1: 0.5}},
     acceptance=(0.75, 0.5),
@@ -68,7 +68,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 
 def test_another_schema_is_refused() -> None:
-    assert "schema 1 is older than this speccompile reads (3)" in refusal_of(
+    assert "schema 1 is older than this speccompile reads (4)" in refusal_of(
         lambda changed: changed.update(schema=1)
     )
 

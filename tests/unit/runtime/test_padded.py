@@ -23,8 +23,14 @@ class LoneRowEngine(TableEngine):
         super().__init__(TABLE, capacity)
         self._needed = needed
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        logits = super().step(tokens, last=last)
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
+        logits = super().step(tokens, parents=parents, last=last)
         return logits if len(logits) >= self._needed else np.nextafter(logits, np.float32(np.inf))
 
 
@@ -40,8 +46,16 @@ def test_an_engine_whose_rows_never_agree_is_recognized() -> None:
     assert row_invariant_from(LoneRowEngine(99), TOKENS) in (0, 1)
 
     class Restless(TableEngine):
-        def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-            return super().step(tokens, last=last) * np.float32(1 + len(tokens) / 1000)
+        def step(
+            self,
+            tokens: Sequence[int],
+            *,
+            parents: Sequence[int] | None = None,
+            last: int | None = None,
+        ) -> Logits:
+            return super().step(tokens, parents=parents, last=last) * np.float32(
+                1 + len(tokens) / 1000
+            )
 
     assert row_invariant_from(Restless(TABLE), TOKENS) == 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.runtime.bench import run_bench
+from speccompile.runtime.bench.pairs import run_bench
 from speccompile.runtime.device_session import DeviceSession
 from speccompile.runtime.engines.device_engine import DeviceEngine
 from speccompile.runtime.errors import ArtifactError, CompatibilityError, RequestError
@@ -160,9 +160,10 @@ def test_a_benchmark_and_a_proof_run_on_a_gpu(root: Path) -> None:
     assert result.identical
     assert result.split is None  # a round is one graph
     assert result.cost_ms.keys() == {"target", "draft"}
-    checks = list(prove(runner, ["w1 w2 w3", "w4"], Plan(8, (1, 3), 600)))
+    checks = list(prove(runner, ["w1 w2 w3", "w4"], Plan(8, (1, 3), 300, stream_tokens=600)))
     assert [check.name for check in checks] == [
-        *("integrity", "rows", "roll-back", "greedy", "sampling")
+        *("integrity", "rows", "roll-back"),
+        *("exact", "sampling", "seeded", "greedy", "stream"),
     ]
     assert all(check.passed for check in checks)
 

@@ -5,17 +5,44 @@ import numpy as np
 import pytest
 
 from speccompile.runtime import engine as engine_module
+from speccompile.runtime.control.controller import Controller, FixedController
+from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
-from speccompile.runtime.drafting.proposal import Draft
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import Finish, Request, Session
 from tests.unit.runtime.tables import TableEngine, greedy_ids, make_table, near_table
 
 TABLE = make_table(1)
+NEAR = near_table(TABLE, 2)
 SAMPLED = Sampling(1.0, seed=3)
 PROMPTS = [np.random.default_rng(seed).integers(0, 8, 1 + seed % 7).tolist() for seed in range(20)]
+AUDITED = Sampling(0.9, seed=3, audited=True)
+
+
+class Growing:
+    """Trees of another shape in every round."""
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    def start(self) -> None: ...
+
+    def effort(self, room: int) -> Effort | None:
+        self.rounds += 1
+        depth = min(room, self.rounds % 5)
+        branches = {level: 1 + (self.rounds + level) % 3 for level in range(depth)}
+        return Effort(depth, depth * 3, branches=branches) if depth else None
+
+    def learn(self, outcome: object) -> None: ...
+
+
+TREES: dict[str, Callable[[], Controller]] = {
+    "leaves": lambda: FixedController(3, 8),
+    "root": lambda: FixedController(1, 4),
+    "growing": Growing,
+}
 DRAFTS: dict[str, Callable[[], Draft]] = {
     "same": lambda: ModelDraft(TableEngine(TABLE)),
     "near": lambda: ModelDraft(TableEngine(near_table(TABLE, 2))),
@@ -25,8 +52,9 @@ DRAFTS: dict[str, Callable[[], Draft]] = {
 }
 
 
-def session(draft: str | None = None, capacity: int = 64) -> Session:
-    return Session(TableEngine(TABLE, capacity), DRAFTS[draft]() if draft else None)
+def session(draft: str | None = None, capacity: int = 64, tree: str | None = None) -> Session:
+    controller = TREES[tree]() if tree else None
+    return Session(TableEngine(TABLE, capacity), DRAFTS[draft]() if draft else None, controller)
 
 
 @pytest.mark.parametrize("draft", DRAFTS)
@@ -37,6 +65,57 @@ def test_greedy_output_is_that_of_plain_decoding(draft: str, length: int) -> Non
         ids = list(one.generate(prompt, Request(24, draft_length=length)))
         assert ids == greedy_ids(TABLE, prompt, 24)
         assert one.finish is Finish.LENGTH
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("tree", TREES)
+def test_so_it_is_with_trees(draft: str, tree: str) -> None:
+    for prompt in PROMPTS:
+        one = session(draft, tree=tree)
+        assert list(one.generate(prompt, Request(24))) == greedy_ids(TABLE, prompt, 24)
+
+
+def test_a_tree_finds_what_a_chain_of_its_depth_misses() -> None:
+    lengths = {"chain": 0.0, "tree": 0.0}
+    for kind, nodes in (("chain", 3), ("tree", 12)):
+        for prompt in PROMPTS:
+            draft = ModelDraft(TableEngine(near_table(TABLE, 2, noise=2.0)))
+            one = Session(TableEngine(TABLE), draft, FixedController(3, nodes))
+            list(one.generate(prompt, Request(24)))
+            lengths[kind] += one.statistics.accepted_length
+    assert lengths["tree"] > 1.08 * lengths["chain"]
+
+
+def test_accepted_tokens_off_the_first_chain_are_fed_again_as_a_chain() -> None:
+    target = TableEngine(TABLE, 512)
+    one = Session(target, ModelDraft(TableEngine(NEAR, 512)), FixedController(2, 8))
+    tokens = [1, 2, *one.generate([1, 2], Request(200))]
+    assert target.rows == tokens[: target.length]
+    fed = [step.start for step in target.steps]
+    again = [
+        step
+        for step, following in zip(target.steps, target.steps[1:], strict=False)
+        if following.start + 1 < step.start + len(step.tokens)
+    ]
+    assert fed == sorted(fed)
+    assert again
+
+
+@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize("tree", [None, *TREES])
+def test_audited_output_is_that_of_plain_sampling_whatever_drafts(
+    draft: str, tree: str | None
+) -> None:
+    for prompt in PROMPTS[:8]:
+        request = Request(24, AUDITED, draft_length=None if tree else 4)
+        plain = list(session().generate(prompt, request))
+        assert list(session(draft, tree=tree).generate(prompt, request)) == plain
+
+
+def test_an_audited_draft_is_accepted_more_often_than_by_chance() -> None:
+    one = Session(TableEngine(TABLE, 512), ModelDraft(TableEngine(NEAR, 512)))
+    list(one.generate([1, 2], Request(400, AUDITED)))
+    assert one.statistics.acceptance > 0.5
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), SAMPLED, Sampling(0.7, 3, 0.9)], ids=str)

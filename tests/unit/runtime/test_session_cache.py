@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import EngineError
-from speccompile.runtime.sampling import Randomness, Sampling
+from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import Finish, Request, Session
 from tests.unit.runtime.tables import Step, Table, TableEngine, greedy_ids, make_table, near_table
 
@@ -28,12 +30,10 @@ class CheckedDraft(ModelDraft):
         self.caches = engine, target
         self.rounds = 0
 
-    def propose(
-        self, tokens: Sequence[int], limit: int, sampling: Sampling, randomness: Randomness
-    ) -> Proposal:
+    def propose(self, tokens: Sequence[int], effort: Effort, sampler: Sampler) -> Proposal:
         own, target = self.caches
         assert target.rows == list(tokens[:-1])
-        proposal = super().propose(tokens, limit, sampling, randomness)
+        proposal = super().propose(tokens, effort, sampler)
         assert own.rows == [*tokens, *proposal.tokens[:-1]]
         self.rounds += 1
         return proposal
@@ -120,11 +120,17 @@ class FailingEngine(TableEngine):
 
     failing = -1
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         if len(self.steps) == self.failing:
             self.failing = -1
             raise EngineError("the device is gone")
-        return super().step(tokens, last=last)
+        return super().step(tokens, parents=parents, last=last)
 
 
 @pytest.mark.parametrize("failing", range(6))
@@ -144,6 +150,7 @@ def test_a_failed_step_fails_its_request_only(side: str, failing: int) -> None:
 class ScriptedDraft:
     """Proposes whatever it is told to, of whatever length."""
 
+    name = "script"
     engine_seconds = 0.0
 
     def __init__(self, proposals: list[list[int]]) -> None:
@@ -151,10 +158,8 @@ class ScriptedDraft:
 
     def start(self, prompt: Sequence[int]) -> None: ...
 
-    def propose(
-        self, tokens: Sequence[int], limit: int, sampling: Sampling, randomness: Randomness
-    ) -> Proposal:
-        return Proposal(next(self._proposals, [])[:limit])
+    def propose(self, tokens: Sequence[int], effort: Effort, sampler: Sampler) -> Proposal:
+        return Proposal.chain(next(self._proposals, [])[: effort.nodes])
 
 
 tokens = st.integers(0, 7)

@@ -1,13 +1,5 @@
-import time
-from collections.abc import Sequence
-
-import numpy as np
-import pytest
-
-from speccompile.runtime.engine import Logits
-from speccompile.runtime.errors import EngineError
-from speccompile.runtime.statistics import MeteredEngine, Statistics
-from tests.unit.runtime.tables import TableEngine, make_table
+from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.statistics import Statistics
 
 
 def test_only_proposals_before_and_at_the_first_rejection_are_tested() -> None:
@@ -41,27 +33,24 @@ def test_rates_leave_out_the_token_of_the_prompt() -> None:
     assert statistics.overhead_seconds == 0.5
 
 
-def test_a_metered_engine_is_the_engine_and_counts_its_steps() -> None:
-    table = make_table(0)
-    engine, plain = TableEngine(table), TableEngine(table)
-    metered = MeteredEngine(engine)
-    np.testing.assert_array_equal(metered.step([1, 2, 3]), plain.step([1, 2, 3]))
-    metered.rollback(1)
-    metered.step([4])
-    assert (metered.length, metered.capacity) == (2, 64)
-    assert engine.rows == [1, 4]
-    assert metered.steps == 2
+def test_a_tree_is_counted_by_its_levels() -> None:
+    statistics = Statistics()
+    #      1 - 2 - 3
+    # root 4 - 5
+    tree = Proposal([1, 2, 3, 4, 5], [0, 1, 2, 0, 4], [None] * 5)
+    statistics.count(tree, [0, 4])  # fell at a child of node 4
+    statistics.count(tree, [0, 4, 5], ["halve"])  # all of this branch stood
+    statistics.count(Proposal(), [0])
+    assert statistics.proposed == [2, 2, 0]
+    assert statistics.accepted == [2, 1, 0]
+    assert (statistics.rounds, statistics.plain_rounds, statistics.nodes) == (3, 1, 10)
+    assert statistics.policies == {"halve": 1}
 
 
-class FailingEngine(TableEngine):
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        time.sleep(0.01)
-        raise EngineError("the device is gone")
-
-
-def test_a_failed_step_costs_time_too() -> None:
-    metered = MeteredEngine(FailingEngine(make_table(0)))
-    with pytest.raises(EngineError, match="device is gone"):
-        metered.step([1])
-    assert metered.seconds >= 0.01
-    assert metered.steps == 1
+def test_accepted_tokens_are_counted_by_drafter_where_several_propose() -> None:
+    statistics = Statistics()
+    union = Proposal([1, 2, 3], [0, 0, 2], [None] * 3, ["model", "ngram", "model"])
+    statistics.count(union, [0, 2, 3])
+    statistics.count(union, [0, 2])
+    statistics.count(Proposal.chain([4]), [0, 1])
+    assert statistics.sources == {"ngram": 2, "model": 1}

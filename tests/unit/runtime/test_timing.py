@@ -18,12 +18,19 @@ class SlowEngine:
     """Takes `seconds` a row, by a clock that only it moves."""
 
     capacity = 64
+    takes_trees = False
 
     def __init__(self, name: str, seconds: float, clock: SimpleNamespace, order: list[str]) -> None:
         self.length = 0
         self._name, self._seconds, self._clock, self._order = name, seconds, clock, order
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         self._order.append(self._name)
         self._clock.now += self._seconds * len(tokens)
         self.length += len(tokens)

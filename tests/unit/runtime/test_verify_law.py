@@ -4,7 +4,7 @@ Logits depend on the last two tokens, so that every token of a long stream is a 
 law, given the two before it. Wrong rules have to fail the very test that the right one passes.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -12,30 +12,46 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from speccompile.plugins.reference import Verdict
-from speccompile.runtime import session as session_module
+from speccompile.runtime import decoding as decoding_module
+from speccompile.runtime.control.controller import Controller, FixedController
+from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
-from speccompile.runtime.sampling import Purpose, Randomness, Sampling, law
+from speccompile.runtime.proof.tables import law_of
+from speccompile.runtime.request import Rule
+from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.sampling import Randomness, Sampling
 from speccompile.runtime.session import Request, Session
-from speccompile.runtime.verify import verify
+from speccompile.runtime.verify import Verdict, verify
 from tests.unit.runtime.tables import VOCABULARY, Table, TableEngine, make_table, near_table
 
 TABLE = make_table(100, spread=1.5)
 DRAFT_TABLE = near_table(TABLE, 101, noise=1.2)
-TOKENS = 20_000
+TOKENS, TOKENS_OF_CONTROLS = 8_000, 14_000
 FALSE_ALARM = 1e-9
-Verify = Callable[[Logits, Proposal, int, Sampling, Randomness], Verdict]
+Verify = Callable[[Logits, Proposal, Sequence[int], Sampler, Rule], Verdict]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def remembered_numbers() -> Iterator[None]:
     """Every stream below uses the same seed: its numbers are computed once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Randomness, "uniform", cache(Randomness.uniform))
+        for name in ("draft", "accept", "emit"):
+            patch.setattr(Randomness, name, cache(getattr(Randomness, name)))
         yield
+
+
+class Branching:
+    """Trees of two levels with three and two children."""
+
+    def start(self) -> None: ...
+
+    def effort(self, room: int) -> Effort | None:
+        return Effort(min(room, 2), 9, branches={0: 3, 1: 2})
+
+    def learn(self, outcome: object) -> None: ...
 
 
 SAMPLINGS = [
@@ -44,7 +60,10 @@ SAMPLINGS = [
     Sampling(1.5),
     Sampling(1.0, top_k=3),
     Sampling(1.0, top_p=0.7),
+    Sampling(1.0, min_p=0.1),
 ]
+RULES: list[Rule] = ["traversal", "token"]
+CONTROLLERS: list[Controller] = [FixedController(3), Branching()]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
@@ -56,60 +75,69 @@ def test_sampled_streams_have_the_law_of_the_target(sampling: Sampling) -> None:
     assert least_p_value(tokens, sampling) > FALSE_ALARM
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("controller", CONTROLLERS, ids=["chain", "tree"])
+def test_so_does_every_rule_on_chains_and_trees(controller: Controller, rule: Rule) -> None:
+    session = Session(engine(TABLE), ModelDraft(engine(DRAFT_TABLE)), controller)
+    sampling = Sampling(1.0, seed=1)
+    tokens = stream(session, sampling, rule=rule)
+    # Both branches of the rule have had work.
+    assert 0.3 < session.statistics.acceptance < 0.95
+    assert least_p_value(tokens, sampling) > FALSE_ALARM
+
+
 def test_a_derived_proposal_changes_no_token_of_a_sampled_stream() -> None:
     sampling = Sampling(0.5)
     session = Session(engine(TABLE), NgramDraft())
     tokens = stream(session, sampling)
-    assert sum(session.statistics.accepted) > 1000
+    assert sum(session.statistics.accepted) > 400
     assert least_p_value(tokens, sampling) > FALSE_ALARM
     assert tokens[:2000] == stream(Session(engine(TABLE)), sampling, 1998)
 
 
 def always_accept(
-    logits: Logits, proposal: Proposal, position: int, sampling: Sampling, randomness: Randomness
+    logits: Logits, proposal: Proposal, tokens: Sequence[int], sampler: Sampler, rule: Rule
 ) -> Verdict:
-    emit = verify(logits[-1:], Proposal(), position + len(proposal.tokens), sampling, randomness)
-    return Verdict(len(proposal.tokens), emit.token)
+    token = sampler.choose(logits[-1], tokens, proposal.tokens).token
+    return Verdict(list(range(len(proposal.tokens) + 1)), token)
 
 
 def residual_from_target(
-    logits: Logits, proposal: Proposal, position: int, sampling: Sampling, randomness: Randomness
+    logits: Logits, proposal: Proposal, tokens: Sequence[int], sampler: Sampler, rule: Rule
 ) -> Verdict:
-    accepted = verify(logits, proposal, position, sampling, randomness).accepted
-    rest = logits[accepted : accepted + 1]
-    return Verdict(
-        accepted, verify(rest, Proposal(), position + accepted, sampling, randomness).token
-    )
+    path = verify(logits, proposal, tokens, sampler, rule).path
+    return Verdict(path, sampler.choose(logits[path[-1]], tokens, proposal.path(path[-1])).token)
 
 
 def wrong_draft_law(
-    logits: Logits, proposal: Proposal, position: int, sampling: Sampling, randomness: Randomness
+    logits: Logits, proposal: Proposal, tokens: Sequence[int], sampler: Sampler, rule: Rule
 ) -> Verdict:
-    declared = [each**1.5 / (each**1.5).sum() for each in proposal.laws]
-    return verify(logits, Proposal(proposal.tokens, declared), position, sampling, randomness)
+    laws = [law**1.5 / (law**1.5).sum() for law in proposal.laws if law is not None]
+    declared = Proposal(proposal.tokens, proposal.parents, list(laws))
+    return verify(logits, declared, tokens, sampler, rule)
 
 
 @pytest.mark.parametrize("rule", [always_accept, residual_from_target, wrong_draft_law])
 def test_wrong_rules_fail_the_same_test(monkeypatch: pytest.MonkeyPatch, rule: Verify) -> None:
-    monkeypatch.setattr(session_module, "verify", rule)
+    monkeypatch.setattr(decoding_module, "verify", rule)
     sampling = Sampling(1.0)
     session = Session(engine(TABLE), ModelDraft(engine(DRAFT_TABLE)))
-    assert least_p_value(stream(session, sampling, TOKENS // 2), sampling) < FALSE_ALARM
+    assert least_p_value(stream(session, sampling, TOKENS_OF_CONTROLS), sampling) < FALSE_ALARM
 
 
 def test_a_draft_that_reuses_the_numbers_of_the_target_fails_the_same_test(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Proposals, acceptance and residual must be independent, or the rule proves nothing.
-    numbers = Randomness.uniform
+    emit = Randomness.emit
 
-    def same(self: Randomness, position: int, purpose: Purpose) -> float:
-        return numbers(self, position, Purpose.EMIT)
+    def same(self: Randomness, root: int, node: int) -> int:
+        return emit(self, root + node)
 
-    monkeypatch.setattr(Randomness, "uniform", same)
+    monkeypatch.setattr(Randomness, "draft", same)
     sampling = Sampling(1.0)
     session = Session(engine(TABLE), ModelDraft(engine(DRAFT_TABLE)))
-    assert least_p_value(stream(session, sampling, TOKENS // 2), sampling) < FALSE_ALARM
+    assert least_p_value(stream(session, sampling, TOKENS_OF_CONTROLS), sampling) < FALSE_ALARM
 
 
 def test_the_chi_square_test_is_calibrated() -> None:
@@ -123,18 +151,20 @@ def test_the_chi_square_test_is_calibrated() -> None:
 
 
 def engine(table: Table) -> TableEngine:
-    return TableEngine(table, capacity=TOKENS + 8)
+    return TableEngine(table, capacity=TOKENS_OF_CONTROLS + 8)
 
 
-def stream(session: Session, sampling: Sampling, count: int = TOKENS) -> list[int]:
+def stream(
+    session: Session, sampling: Sampling, count: int = TOKENS, rule: Rule = "traversal"
+) -> list[int]:
     """One long sequence, its prompt of two tokens included."""
-    request = Request(max_new_tokens=count, sampling=sampling, draft_length=3)
+    request = Request(max_new_tokens=count, sampling=sampling, draft_length=3, rule=rule)
     return [0, 1, *session.generate([0, 1], request)]
 
 
 def least_p_value(tokens: list[int], sampling: Sampling) -> float:
     """The smaller p-value of two tests: of each token, and of pairs, given the two before."""
-    laws = np.stack([[law(row, sampling) for row in rows] for rows in TABLE[:VOCABULARY]])
+    laws = np.stack([[law_of(row, sampling) for row in rows] for rows in TABLE[:VOCABULARY]])
     pairs = laws[:, :, :, None] * laws[None]  # [a, b, c, d] = p(c | a, b) p(d | b, c)
     return min(
         chi_square(_counts(tokens, 1), laws.reshape(VOCABULARY**2, -1)),

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from speccompile.compiler.lower.capacity import capacity_of
 from speccompile.compiler.lower.decomposed_attention import (
     ALLOW_DECOMPOSITION,
@@ -20,6 +23,7 @@ from speccompile.compiler.lower.last_rows import LAST_ROWS
 from speccompile.compiler.lower.matmul_nbits import MATMUL_NBITS
 from speccompile.compiler.lower.paged_attention import PAGED_ATTENTION
 from speccompile.compiler.lower.passes import Pass
+from speccompile.compiler.lower.restrict_head import restrict_head
 from speccompile.compiler.lower.softcapped_attention import SOFTCAPPED_ATTENTION
 from speccompile.compiler.lower.tree_mask import TREE_MASK_PASS
 from speccompile.compiler.lower.turn_weights import TURN_WEIGHTS
@@ -30,11 +34,17 @@ __all__ = ["Library", "lowering", "plan_lowering"]
 Library = Literal["tensorrt", "tensorrt_rtx"]
 
 
-def lowering(backend: str, precision: str) -> Sequence[Pass]:
-    """The passes for `backend` ("openvino" or "onnxruntime") and weights of `precision`."""
+def lowering(
+    backend: str, precision: str, token_ids: NDArray[np.int32] | None = None
+) -> Sequence[Pass]:
+    """The passes for `backend` ("openvino" or "onnxruntime") and weights of `precision`.
+
+    With `token_ids`, the head computes no other tokens.
+    """
+    head = [] if token_ids is None else [restrict_head(token_ids)]
     if backend == "openvino":
-        return [FUSE_PROJECTIONS, SOFTCAPPED_ATTENTION, PAGED_ATTENTION, LAST_ROWS]
-    passes = [FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS]
+        return [*head, FUSE_PROJECTIONS, SOFTCAPPED_ATTENTION, PAGED_ATTENTION, LAST_ROWS]
+    passes = [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS]
     return [*passes, MATMUL_NBITS] if precision in ("int8", "mixed") else passes
 
 

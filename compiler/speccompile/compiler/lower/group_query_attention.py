@@ -2,9 +2,22 @@
 
 The node reads q, k and v from one fused projection, [B, N, (H + 2 Hkv) D], or apart where norms
 stand between (the operator has inputs for these, which ONNX Runtime refuses on CPU). It updates the
-caches in place when the runtime binds one buffer as input and output. Positions and visibility
-follow from ``seqlens_k`` [B] (cache length after this step, minus one) and
-``total_sequence_length`` []: a lowered graph takes chains of proposals only.
+caches in place when the runtime binds one buffer as input and output. Its inputs replace those of
+the contract:
+
+=====================  =============  =======  ====================================================
+input                  shape          type     meaning
+=====================  =============  =======  ====================================================
+position_ids           [B, N]         int64    as in the contract; the operator rotates by it too
+attention_bias         [B, 1, N, T]   float32  added to the scores: 0, or the lowest number for
+                                               slots that a row of a tree does not see
+sliding_bias           [B, 1, N, T]   float32  the same for sliding layers, the window in it
+seqlens_k              [B]            int32    cache length after this step, minus one
+total_sequence_length  []             int32    T, the slots that a bias speaks of
+=====================  =============  =======  ====================================================
+
+By itself the operator lets row n see every slot up to its own. Its window counts slots, which in a
+tree are not positions: it is set as much wider as a tree may have rows, and only saves work.
 """
 
 from __future__ import annotations
@@ -23,6 +36,7 @@ from speccompile.compiler.lower.passes import Pass
 
 __all__ = ["GROUP_QUERY_ATTENTION"]
 
+_TREE_ROWS = 128  # the most that the runtime gives sliding layers
 _TABLE_STEP = 8  # the operator rotates pairs of channels in such steps only, on CPU
 
 
@@ -30,16 +44,25 @@ def _rewrite(model: ir.Model) -> int:
     graph = model.graph
     lengths = declare("seqlens_k", ir.DataType.INT32, ("B",))
     total = declare("total_sequence_length", ir.DataType.INT32, ())
+    bias, sliding = (
+        declare(name, ir.DataType.FLOAT, ("B", 1, "N", "T"))
+        for name in ("attention_bias", "sliding_bias")
+    )
     found = list(cached_attentions(model))
     for attention in found:
-        _replace(graph, attention, lengths, total)
+        _replace(graph, attention, lengths, total, sliding if attention.window else bias)
     outputs = frozenset(str(value.name) for value in graph.outputs)
-    replace_interface(model, [lengths, total], outputs)
+    biases = [value for value in (bias, sliding) if value.uses()]
+    replace_interface(model, [*biases, lengths, total], outputs)
     return len(found)
 
 
 def _replace(
-    graph: ir.Graph, attention: CachedAttention, lengths: ir.Value, total: ir.Value
+    graph: ir.Graph,
+    attention: CachedAttention,
+    lengths: ir.Value,
+    total: ir.Value,
+    bias: ir.Value,
 ) -> None:
     builder = GraphBuilder(initializers=dict(graph.initializers))  # to share constants
     rotary = _rotary(attention)
@@ -56,7 +79,8 @@ def _replace(
         attention.value_cache,
         lengths,
         total,
-        *(rotary.inputs[1:3] if rotary else ()),
+        *(rotary.inputs[1:4] if rotary else (None, None, None)),
+        bias,
         outputs=3,
         domain=CONTRIB_DOMAIN,
         num_heads=attention.heads,
@@ -64,7 +88,7 @@ def _replace(
         do_rotary=1 if rotary else 0,
         scale=attention.scale,
         softcap=attention.softcap,
-        local_window_size=attention.window or -1,
+        local_window_size=attention.window + _TREE_ROWS if attention.window else -1,
     )
     builder.splice(graph, attention.node)
     for cache, updated in ((attention.key_cache, keys), (attention.value_cache, values)):

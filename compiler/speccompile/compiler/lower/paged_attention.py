@@ -1,14 +1,27 @@
 """OpenVINO: cache update and attention become one node that the runtime maps to paged attention.
 
 OpenVINO converts opset-24 `Attention`, but not `TensorScatter`, and its in-place form is the paged
-operator, which has no ONNX counterpart. The node ``speccompile::PagedAttention`` stands for it: its
-inputs are query, key and value [B, heads, N, D], the two caches as pages [P, Hkv, page, D], then
-``past_lens`` [B], ``subsequence_begins`` [B + 1], ``block_indices`` [pages used],
-``block_indices_begins`` [B + 1] and ``max_context_len`` [], all int32; its output is
-[B, H, N, D]. Its attributes are `heads`, `kv_heads`, `head_dim`, `scale` and `window` (0: none).
-The operator has no softcap: such layers are for `softcapped_attention.py`, which comes first. Rows
-see what precedes them: the explicit mask is replaced by ``past_lens``, so a lowered graph takes
-chains of proposals only.
+operator, which has no ONNX counterpart. The node ``speccompile::PagedAttention`` stands for it. Its
+inputs are query, key and value [B, heads, N, D], the two caches as pages [P, Hkv, page, D], and the
+graph's own, which replace masks and slots:
+
+====================  ==========  =====  ==========================================================
+input                 shape       type   meaning
+====================  ==========  =====  ==========================================================
+past_lens             [B]         int32  rows in the cache
+subsequence_begins    [B + 1]     int32  where the rows of each sequence begin, and their end
+block_indices         [pages]     int32  the pages of each sequence
+block_indices_begins  [B + 1]     int32  where they begin
+max_context_len       []          int32  rows in the cache after the step, of the longest
+qq_bias               [T]         uint8  1 where a row of a tree sees a row of the step, itself
+                                         included: N x N numbers a sequence, or none: a chain
+qq_bias_begins        [B + 1]     int32  where they begin, or empty: chains all
+====================  ==========  =====  ==========================================================
+
+Its output is [B, H, N, D], its attributes are `heads`, `kv_heads`, `head_dim`, `scale` and `window`
+(0: none). The operator's window counts slots, which in a tree are not positions: a graph with such
+layers takes chains only. It has no softcap: such layers are for `softcapped_attention.py`, which
+comes first.
 """
 
 from __future__ import annotations
@@ -31,6 +44,8 @@ def _rewrite(model: ir.Model) -> int:
         declare("block_indices", ir.DataType.INT32, ("pages",)),
         declare("block_indices_begins", ir.DataType.INT32, ("B+1",)),
         declare("max_context_len", ir.DataType.INT32, ()),
+        declare("qq_bias", ir.DataType.UINT8, ("T",)),
+        declare("qq_bias_begins", ir.DataType.INT32, ("trees",)),
     ]
     found = [attention for attention in cached_attentions(model) if not attention.softcap]
     for attention in found:

@@ -2,8 +2,9 @@
 
 The caches of such a layer become what the rows so far are, [B, Hkv, L, D], and the graph returns
 the new rows, [B, Hkv, N, D], as ``new_key_cache.i`` and ``new_value_cache.i``: the runtime appends
-them. A row of position p is in slot p, so a lowered graph takes chains of proposals only. Every
-step copies its context, which the paged operator does not: slower, but the same numbers.
+them. The input ``ancestors`` [N, N], bool, says which rows of the step each row sees, itself
+included; of the rows so far it sees those in its window, which counts positions, in trees too.
+Every step copies its context, which the paged operator does not: slower, but the same numbers.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ def _rewrite(model: ir.Model) -> int:
     found = [attention for attention in cached_attentions(model) if attention.softcap]
     if not found:
         return 0
+    ancestors = declare("ancestors", ir.DataType.BOOL, ("N", "N"))
     positions = next((each for each in graph.inputs if each.name == "position_ids"), None)
     added = [] if positions else [declare("position_ids", ir.DataType.INT64, ("B", "N"))]
     masks: dict[int | None, ir.Value] = {}
     for attention in found:
-        _replace(graph, attention, positions or added[0], masks)
+        _replace(graph, attention, ancestors, positions or added[0], masks)
+    added = [value for value in (*added, ancestors) if value.uses()]
     replace_interface(model, added, {str(value.name) for value in graph.outputs})
     return len(found)
 
@@ -40,6 +43,7 @@ def _rewrite(model: ir.Model) -> int:
 def _replace(
     graph: ir.Graph,
     attention: CachedAttention,
+    ancestors: ir.Value,
     positions: ir.Value,
     masks: dict[int | None, ir.Value],
 ) -> None:
@@ -47,8 +51,10 @@ def _replace(
     path, window = str(attention.node.name), attention.window
     keys = builder.op("Concat", f"{path}/keys", attention.key_cache, attention.key, axis=2)
     values = builder.op("Concat", f"{path}/values", attention.value_cache, attention.value, axis=2)
-    if window not in masks:
-        masks[window] = _mask(builder, f"/mask.{window or 'all'}", keys, positions, window)
+    if None not in masks:
+        masks[None] = _mask(builder, attention.key_cache, ancestors)
+    if window and window not in masks:
+        masks[window] = _within(builder, masks[None], attention.key_cache, positions, window)
     mixed = _attend(builder, attention, keys, values, masks[window])
     for cache, rows in (
         (attention.key_cache, attention.key),
@@ -59,30 +65,51 @@ def _replace(
     attention.node.outputs[0].replace_all_uses_with(mixed)
 
 
-def _mask(
-    builder: GraphBuilder, path: str, keys: ir.Value, positions: ir.Value, window: int | None
+def _mask(builder: GraphBuilder, cache: ir.Value, ancestors: ir.Value) -> ir.Value:
+    """0 where a row sees a slot and minus infinity elsewhere, [N, slots]: all rows so far are seen,
+    and of the step's own `ancestors`."""
+    before, after = (
+        builder.constant(f"slots.pads.{count}", np.zeros(count, np.int64)) for count in (1, 2)
+    )
+    visible, hidden = _scores(builder)
+    rows = builder.op("Where", "/mask/rows", ancestors, visible, hidden)
+    past = builder.op("Shape", "/mask/past", cache, start=2, end=3)
+    pads = builder.op("Concat", "/mask/pads", before, past, after, axis=0)
+    return builder.op("Pad", "/mask", rows, pads, visible)
+
+
+def _within(
+    builder: GraphBuilder, mask: ir.Value, cache: ir.Value, positions: ir.Value, window: int
 ) -> ir.Value:
-    """0 where a row sees a slot and minus infinity elsewhere, [B, 1, N, slots]."""
-    zero, one, last, heads = (
+    """Of `mask`, what is within `window` positions of a row, [1, 1, N, slots]."""
+    path = f"/mask.{window}"
+    zero, one, batch, around, width = (
         builder.constant(f"slots.{name}", np.array(value))
-        for name, value in (("first", 0), ("step", 1), ("axis", [2]), ("heads", [1]))
+        for name, value in (
+            ("first", 0),
+            ("step", 1),
+            ("batch", [0]),
+            ("around", [1, 3]),
+            (f"window.{window}", window),
+        )
     )
-    count = builder.op("Shape", f"{path}/shape", keys, start=2, end=3)
-    count = builder.op("Squeeze", f"{path}/count", count)
-    slots = builder.op("Range", f"{path}/slots", zero, count, one)
-    rows = builder.op("Unsqueeze", f"{path}/rows", positions, last)
-    seen = builder.op("LessOrEqual", f"{path}/past", slots, rows)
-    if window:
-        width = builder.constant(f"slots.window.{window}", np.array(window))
-        first = builder.op("Sub", f"{path}/before", rows, width)
-        recent = builder.op("Greater", f"{path}/recent", slots, first)
-        seen = builder.op("And", f"{path}/seen", seen, recent)
-    visible, hidden = (
-        builder.constant(f"score.{name}", np.array(value, np.float32))
-        for name, value in (("visible", 0.0), ("hidden", -np.inf))
+    past = builder.op("Shape", f"{path}/shape", cache, start=2, end=3)
+    past = builder.op("Squeeze", f"{path}/past", past)
+    slots = builder.op("Range", f"{path}/range", zero, past, one)
+    added = builder.op("Squeeze", f"{path}/added", positions, batch)
+    slots = builder.op("Concat", f"{path}/slots", slots, added, axis=0)  # the position in each
+    rows = builder.op("Unsqueeze", f"{path}/rows", positions, around)
+    before = builder.op("Sub", f"{path}/before", rows, width)
+    recent = builder.op("Greater", f"{path}/recent", slots, before)
+    return builder.op("Where", path, recent, mask, _scores(builder)[1])
+
+
+def _scores(builder: GraphBuilder) -> tuple[ir.Value, ir.Value]:
+    """What is added to the score of a slot that is seen, and of one that is not."""
+    return (
+        builder.constant("score.visible", np.array(0.0, np.float32)),
+        builder.constant("score.hidden", np.array(-np.inf, np.float32)),
     )
-    bias = builder.op("Where", f"{path}/bias", seen, visible, hidden)
-    return builder.op("Unsqueeze", path, bias, heads)
 
 
 def _attend(

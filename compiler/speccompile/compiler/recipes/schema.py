@@ -88,6 +88,9 @@ class DraftTable(ModelTable):
     precision: Precision = "int8"
     length: DraftLength = "auto"
     """Tokens drafted per round, 1 to 8; "auto" lets the build measure and pick."""
+    vocabulary: int = Field(default=0, ge=0)
+    """Tokens that the head computes, and that can be proposed: those of `calibrate.text` and then
+    the first ids (`draft_vocabulary`). 0 is all of them, as always in a plan for a GPU."""
 
 
 class EngineTable(Table):

@@ -170,5 +170,11 @@ def _candidate(role: str, candidate: Candidate, *, chosen: bool) -> dict[str, ob
         "min_rows": engine.min_rows,
         "cost_ms": {str(rows): ms for rows, ms in candidate.cost_ms.items()},
         "accuracy": dict(candidate.accuracy),
-        "quality": {**asdict(quality), "perplexity_increase": quality.perplexity_increase},
+        "quality": {
+            name: None if value == math.inf else value
+            for name, value in (
+                *asdict(quality).items(),
+                ("perplexity_increase", quality.perplexity_increase),
+            )
+        },
     }

@@ -15,7 +15,8 @@ __all__ = ["run"]
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `memory_gb`, or null, and by role how its weights are stored, `roles`.
+    """Settings: `memory_gb`, or null, by role how its weights are stored, `roles`, and the tokens
+    of the draft's head, `draft_vocabulary`, 0 for all.
 
     The inputs are the `check` and the `load` stages.
     """
@@ -25,7 +26,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         own = inputs.get(f"load {role}")
         model = Checked(own or target, checked)
         parts[f"{role} weights"] = weight_bytes(
-            model.config, stored["precision"], dict(stored["layers"] or {})
+            model.config,
+            stored["precision"],
+            dict(stored["layers"] or {}),
+            head_rows=settings["draft_vocabulary"] if role == "draft" else 0,
         )
         if own:  # else it works in the target's cache
             parts[f"{role} cache"] = cache_bytes(model.config, model.capacity)

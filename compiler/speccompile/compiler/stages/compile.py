@@ -14,7 +14,8 @@ import numpy as np
 from speccompile.compiler.reference import ContractEngine
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.export import CONTRACT_FILE
-from speccompile.compiler.stages.lower import GRAPH_FILE
+from speccompile.compiler.stages.lower import GRAPH_FILE, read_token_ids
+from speccompile.compiler.stages.vocabulary import TOKEN_IDS_FILE
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError
@@ -57,7 +58,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     """
     loaded, checked, exported, quantized, lowered = inputs.values()
     model = Checked(loaded, checked)
-    config = model.config
+    config, token_ids = model.config, read_token_ids(lowered)
     info = EngineInfo(
         role=settings["role"],
         backend=settings["backend"],
@@ -72,6 +73,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         vocab_size=config.vocab_size,
         min_rows=1,
         shares_cache=settings["shares_cache"],
+        token_ids=None if token_ids is None else TOKEN_IDS_FILE,
     )
     sample = sample_tokens(config.vocab_size, min(64, model.capacity // 2))
     report = settings["report"]
@@ -79,7 +81,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     expected = _all_rows(ContractEngine(exported / CONTRACT_FILE, quantized), sample)
     report(f"opening the graph with {info.backend}")
     engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
-    accuracy = compare(expected, _all_rows(engine, sample))
+    computed = _all_rows(engine, sample)
+    if token_ids is not None:
+        expected, computed = expected[:, token_ids], computed[:, token_ids]
+    accuracy = compare(expected, computed)
     _check(info, accuracy)
     if info.role == "target":  # a draft need not be exact, so it is never padded
         report("looking from how many rows on they are exact")

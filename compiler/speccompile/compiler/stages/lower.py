@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
+from numpy.typing import NDArray
 
 from speccompile.compiler.contract_file import open_contract
 from speccompile.compiler.lower.backends import lowering
 from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.vocabulary import TOKEN_IDS_FILE
 
-__all__ = ["GRAPH_FILE", "GRAPH_WEIGHTS_FILE", "read_rewrites", "run", "write_rewrites"]
+__all__ = [
+    "GRAPH_FILE",
+    "GRAPH_WEIGHTS_FILE",
+    "read_rewrites",
+    "read_token_ids",
+    "run",
+    "write_rewrites",
+]
 
 GRAPH_FILE = "model.onnx"
 GRAPH_WEIGHTS_FILE = "model.onnx.data"
@@ -31,10 +42,20 @@ def write_rewrites(folder: Path, counts: Mapping[str, int]) -> None:
     (folder / _REWRITES).write_text(json.dumps(counts), encoding="utf-8")
 
 
+def read_token_ids(folder: Path) -> NDArray[np.int32] | None:
+    """The tokens that the graph's head computes, rising; None where it computes all."""
+    path = folder / TOKEN_IDS_FILE
+    return np.fromfile(path, "<i4").astype(np.int32) if path.exists() else None
+
+
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `backend`, `precision`. The inputs are an `export` and a `quantize` stage."""
-    exported, quantized = inputs.values()
+    """Settings: `backend`, `precision`. The inputs are an `export` and a `quantize` stage, and the
+    `vocabulary` of a draft that is to have one of its own."""
+    exported, quantized, *vocabulary = inputs.values()
+    for chosen in vocabulary:
+        shutil.copyfile(chosen / TOKEN_IDS_FILE, folder / TOKEN_IDS_FILE)
     model = open_contract(exported / CONTRACT_FILE, quantized)
-    counts = run_passes(model, lowering(settings["backend"], settings["precision"]))
+    passes = lowering(settings["backend"], settings["precision"], read_token_ids(folder))
+    counts = run_passes(model, passes)
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
     write_rewrites(folder, counts)

@@ -23,12 +23,14 @@ __device__ inline Words philox(Words counter, unsigned left, unsigned right)
 
 enum Purpose { DRAFT, ACCEPT, EMIT };
 
-/// A whole number below 2^53. `seed` is a seed and a request; the branch is 0, as on every chain.
-__device__ inline int64 uniform(const int64 *seed, int64 position, Purpose purpose)
+/// A whole number below 2^53. `seed` is a seed and a request. A token's own number (EMIT) belongs to
+/// its position; what a round draws besides belongs to the position of its root and to a node, the
+/// branch: no later round has the same root, and none may see such a number again.
+__device__ inline int64 uniform(const int64 *seed, int64 position, Purpose purpose, int branch = 0)
 {
     uint64 key = seed[0];
     Words counter{unsigned(position), unsigned(position >> 32) | unsigned(purpose) << 24,
-                  unsigned(seed[1]), 0};
+                  unsigned(seed[1]), unsigned(branch)};
     Words words = philox(counter, unsigned(key), unsigned(key >> 32));
     return int64(words.a >> 5) << 26 | words.b >> 6;
 }

@@ -24,11 +24,11 @@ extern "C" __global__ void __launch_bounds__(1024)
         const int last = rows * sequence + rows - 1;
         draft_input[last] = tokens[step];
         draft_lengths[sequence] = length + step - (rows - 1);
-        draft_uniforms[2 * last + 1] = uniform(seed, length + step + 1, DRAFT);
+        draft_uniforms[2 * last + 1] = uniform(seed, length, DRAFT, step + 1);
     }
     for (int node = threadIdx.x; uniforms && node < nodes; node += blockDim.x) {
         int64 *pair = uniforms + 2 * (int64(sequence) * nodes + node);
-        pair[0] = uniform(seed, length + node, ACCEPT);
+        pair[0] = uniform(seed, length, ACCEPT, node);
         pair[1] = uniform(seed, length + node + 1, EMIT);
     }
 }

@@ -9,28 +9,20 @@ round again, so that no committed row is ever the draft's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from speccompile.runtime.drafting.model import ModelDraft
-from speccompile.runtime.engine import Engine, Logits, prefill
+from speccompile.runtime.engine import CacheSharer, Engine, Logits, prefill
 
-__all__ = ["CacheSharer", "SharedCacheDraft"]
-
-
-class CacheSharer(Engine, Protocol):
-    """An engine on the cache of another."""
-
-    def adopt(self, length: int) -> None:
-        """Take the first `length` rows as they are."""
-        ...
+__all__ = ["SharedCacheDraft"]
 
 
 class SharedCacheDraft(ModelDraft):
     """A `ModelDraft` that begins every round where the target stands."""
 
-    def __init__(self, engine: CacheSharer) -> None:
+    def __init__(self, engine: CacheSharer, target: Engine) -> None:
+        """`engine` works on the cache of `target`."""
         super().__init__(engine)
-        self._sharer = engine
+        self._sharer, self._target = engine, target
 
     def start(self, prompt: Sequence[int]) -> None:
         """The target has read the prompt."""
@@ -39,6 +31,6 @@ class SharedCacheDraft(ModelDraft):
         return prefill(self._engine, tokens)
 
     def _catch_up(self, tokens: Sequence[int]) -> list[int]:
-        # The target's cache holds all but the last token, the root of the round.
-        self._sharer.adopt(len(tokens) - 1)
-        return [tokens[-1]]
+        # The target's cache holds all but the root of the round and what it has to be fed again.
+        self._sharer.adopt(self._target.length)
+        return list(tokens[self._target.length :])

@@ -14,6 +14,10 @@ class Cursor:
         self.capacity = capacity
         self.length = 0
 
+    @property
+    def takes_trees(self) -> bool:
+        return True
+
     def reserve(self, rows: int) -> int:
         """The first slot for `rows` more rows; refuses what the cache cannot hold."""
         if rows < 1:

@@ -11,6 +11,7 @@ from speccompile.runtime.device_memory import Array, DType, Staging, as_float32
 from speccompile.runtime.device_model import DeviceModel, pieces
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.errors import EngineError
 
 __all__ = ["DeviceEngine"]
 
@@ -22,7 +23,7 @@ class DeviceEngine(Cursor):
     """One sequence in the first place of a `DeviceModel`'s batch.
 
     Every step brings logits to the host: for checking a plan and timing it, and for drafts that
-    the host makes. What is asked of the operator behind the logits is ignored.
+    the host makes. A tree is one call. What the operator behind the logits says is ignored.
     """
 
     def __init__(self, device: Device, model: DeviceModel) -> None:
@@ -37,15 +38,24 @@ class DeviceEngine(Cursor):
         self._row_size = rows.size // self._most
         self._staging = Staging(device, {"logits": rows}, model.addresses(1))
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         start = self.reserve(len(tokens))
+        chain = range(-1, len(tokens) - 1)
+        parents = chain if parents is None else parents
         wanted = len(tokens) if last is None else last
         skipped = len(tokens) - wanted
         logits = np.empty((wanted, self.model.vocabulary), np.float32)
         done = 0
-        for rows, width in pieces(len(tokens), self.capacity - start, self._widths):
+        for rows, width in self._calls(len(tokens), start, whole=[*parents] != [*chain]):
             end = done + rows
-            self.model.feed(tokens[done:end], width, start + done)
+            # A piece of a chain is a chain; a tree is one call.
+            self._feed(tokens[done:end], parents[:rows], width, start + done)
             with self._device.range(f"{rows} rows"):
                 self.model.enqueue(1, width)
             self._read(
@@ -54,6 +64,27 @@ class DeviceEngine(Cursor):
             done = end
         self.length = start + done
         return logits
+
+    def _calls(self, count: int, start: int, *, whole: bool) -> list[tuple[int, int]]:
+        """Rows and width of the calls for so many rows; those of a tree come as a `whole`."""
+        room = self.capacity - start
+        if not whole:
+            return pieces(count, room, self._widths)
+        if count > self.model.rows:
+            raise EngineError(
+                f"{self._device.name}: a tree of {count} rows, and its plan takes "
+                f"{self.model.rows}; propose fewer nodes"
+            )
+        return [(count, next((width for width in self._widths if count <= width <= room), count))]
+
+    def _feed(self, tokens: Sequence[int], parents: Sequence[int], width: int, start: int) -> None:
+        """Enqueue the inputs of a call; rows of padding follow the committed ones alone."""
+        rows = len(tokens)
+        padding = width - rows
+        self.model.put("input_ids", np.array([*tokens, *[0] * padding], np.int64))
+        self.model.put("parents", np.array([*parents, *[-1] * padding], np.int64), width)
+        self.model.put("given", np.array([rows], np.int64), width)
+        self.model.put("lengths", np.array([start], np.int64))
 
     def _read(self, first: int, into: Logits) -> None:
         """Wait for the latest call, and bring its rows from `first` on to the host."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
@@ -16,6 +18,9 @@ from speccompile.runtime.manifest import EngineInfo
 __all__ = ["OnnxRuntimeEngine"]
 
 _KEPT_ROWS = 16  # bindings up to so many rows are kept: decoding uses the same few again
+_TREE_ROWS = 128  # that sliding layers are lowered for
+_WINDOW_KEY = "speccompile.sliding_window"  # of the graph's metadata
+_UNSEEN = np.finfo(np.float32).min  # finite: a block of nothing else must not become NaN
 
 
 class OnnxRuntimeEngine(Cursor):
@@ -31,24 +36,58 @@ class OnnxRuntimeEngine(Cursor):
     ) -> None:
         """`cache_of` is an engine of the same dimensions whose caches this one reads and writes."""
         super().__init__(info.capacity)
-        self._vocab_size = info.vocab_size
+        self._info, self._graph = info, graph
         self._session = _open(graph, threads)
         self._caches: dict[str, ort.OrtValue] = cache_of._caches if cache_of else _new_caches(info)
         self._inputs = {value.name for value in self._session.get_inputs()}
+        metadata = self._session.get_modelmeta().custom_metadata_map
+        windows = {
+            "attention_bias": info.capacity,
+            "sliding_bias": int(metadata.get(_WINDOW_KEY, 0)),
+        }
+        self._windows = {name: windows[name] for name in windows.keys() & self._inputs}
         self._bindings: dict[tuple[int, int], tuple[ort.IOBinding, Logits]] = {}
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def another(self) -> OnnxRuntimeEngine:
+        """An engine of the same graph and weights for another sequence: its caches are its own."""
+        engine = copy(self)
+        engine.length, engine._caches, engine._bindings = 0, _new_caches(self._info), {}
+        return engine
+
+    @property
+    def takes_trees(self) -> bool:
+        """Graphs of older versions do not."""
+        return bool(self._windows)
+
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         rows = len(tokens)
         start = self.reserve(rows)
         end, wanted = start + rows, rows if last is None else last
+        chain = list(range(-1, rows - 1))
+        parents = chain if parents is None else list(parents)
+        is_tree = parents != chain
+        if is_tree:
+            self._check_tree(rows)
+        seen = _ancestry(parents)
+        positions = start + seen.sum(axis=1) - 1
+        # The operator takes a step of all slots for a prompt, and numbers its positions itself.
+        slots = end + 1 if is_tree and start == 0 else end
         binding, logits = self._bindings.get((rows, wanted)) or self._bind(rows, wanted)
         feeds = {
             "input_ids": np.array([tokens], np.int64),
-            "position_ids": np.arange(start, end)[None],
+            "position_ids": positions[None],
             "logit_rows": np.arange(rows - wanted, rows),
             "seqlens_k": np.array([end - 1], np.int32),
-            "total_sequence_length": np.array(end, np.int32),
+            "total_sequence_length": np.array(slots, np.int32),
         }
+        for name, window in self._windows.items():
+            feeds[name] = _bias(seen, positions, window, start, slots)
         for name in self._inputs & feeds.keys():
             binding.bind_cpu_input(name, feeds[name])
         try:
@@ -58,6 +97,18 @@ class OnnxRuntimeEngine(Cursor):
         self.length = end
         return logits
 
+    def _check_tree(self, rows: int) -> None:
+        if not self._windows:
+            raise EngineError(
+                f"{self._graph}: takes chains of proposals only, for an older version lowered it; "
+                "build the artifact again"
+            )
+        if "sliding_bias" in self._windows and rows > _TREE_ROWS:
+            raise EngineError(
+                f"{self._graph}: its sliding layers take trees of up to {_TREE_ROWS} rows, "
+                f"not {rows}; propose fewer"
+            )
+
     def _bind(self, rows: int, wanted: int) -> tuple[ort.IOBinding, Logits]:
         """Bind caches and logits for numbers of rows; small numbers come again and are kept."""
         binding = self._session.io_binding()
@@ -65,12 +116,39 @@ class OnnxRuntimeEngine(Cursor):
             binding.bind_ortvalue_input(name, cache)
             binding.bind_ortvalue_output(f"new_{name}", cache)
         # On CPU an OrtValue made from an array is that array: the engine writes into it.
-        logits = np.empty((1, wanted, self._vocab_size), np.float32)
+        logits = np.empty((1, wanted, self._info.vocab_size), np.float32)
         binding.bind_ortvalue_output("logits", ort.OrtValue.ortvalue_from_numpy(logits))
         bound = binding, logits[0]
         if rows <= _KEPT_ROWS:
             self._bindings[rows, wanted] = bound
         return bound
+
+
+def _ancestry(parents: Sequence[int]) -> NDArray[np.bool_]:
+    """Which rows of a step each sees, [N, N]: its ancestors and itself."""
+    seen = np.eye(len(parents), dtype=np.bool_)
+    for row, parent in enumerate(parents):
+        if not -1 <= parent < row:
+            raise ValueError(f"row {row} cannot follow row {parent}")
+        if parent >= 0:
+            seen[row] |= seen[parent]
+    return seen
+
+
+def _bias(
+    seen: NDArray[np.bool_], positions: NDArray[np.int64], window: int, start: int, slots: int
+) -> NDArray[np.float32]:
+    """What hides from rows at `positions` [N] the slots that they do not see, [1, 1, N, slots].
+
+    Of the rows of the step, from slot `start` on, each may see those in `seen` [N, N], and all that
+    are committed; of these, the last `window` positions, its own included.
+    """
+    is_near = positions > positions[:, None] - window
+    bias = np.zeros((len(positions), slots), np.float32)
+    bias[:, start : start + len(positions)][~(seen & is_near)] = _UNSEEN
+    for row, first in enumerate(positions + 1 - window):
+        bias[row, : min(max(first, 0), start)] = _UNSEEN
+    return bias[None, None]
 
 
 def _open(graph: Path, threads: int) -> ort.InferenceSession:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from speccompile.runtime.engine import Engine
+from speccompile.runtime.engine import CacheSharer, Engine
 from speccompile.runtime.engines.padded import PaddedEngine
+from speccompile.runtime.engines.restricted import RestrictedEngine, read_token_ids
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
@@ -17,15 +19,25 @@ def open_engine(
 ) -> Engine:
     """Open `graph` with the backend that `info` names; `threads` = 0 takes every core.
 
-    With `cache_of`, an engine of the same backend and dimensions, the two share one cache.
+    The file of `info.token_ids` lies beside `graph`. With `cache_of`, an engine of the same backend
+    and dimensions, the two share one cache.
     """
     if isinstance(cache_of, PaddedEngine):
         cache_of = cache_of.engine
-    engine = _open_backend(info, graph, threads, cache_of)
+    engine: CacheSharer
+    if info.token_ids is None:
+        engine = _open_backend(info, graph, threads, cache_of)
+    else:
+        ids = read_token_ids(graph.with_name(Path(info.token_ids).name), info.vocab_size)
+        computed = replace(info, vocab_size=len(ids))
+        engine = _open_backend(computed, graph, threads, cache_of)
+        engine = RestrictedEngine(engine, ids, info.vocab_size)
     return PaddedEngine(engine, info.min_rows) if info.min_rows > 1 else engine
 
 
-def _open_backend(info: EngineInfo, graph: Path, threads: int, cache_of: Engine | None) -> Engine:
+def _open_backend(
+    info: EngineInfo, graph: Path, threads: int, cache_of: Engine | None
+) -> CacheSharer:
     # Imported here, so that a host needs only the backend its artifact uses.
     if info.backend == "openvino":
         from speccompile.runtime.engines.openvino import OpenVINOEngine

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
-
-import numpy as np
-import openvino as ov
-from openvino.frontend.onnx import ConversionExtension
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.openvino_caches import PAGE_ROWS, OpenVINOCaches
-from speccompile.runtime.engines.openvino_operator import paged_attention
+from speccompile.runtime.engines.openvino_feeds import feeds, share_of
+from speccompile.runtime.engines.openvino_graph import (
+    compile_graph,
+    infer,
+    last_line,
+    read_graph,
+    tree_refusal,
+)
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
 __all__ = ["OpenVINOEngine"]
-
-# Activations are quantized in groups of this many: of 32, 64, 192 and whole rows the fastest.
-_DYNAMIC_QUANTIZATION_GROUP = 64
 
 
 class OpenVINOEngine(Cursor):
@@ -35,68 +36,48 @@ class OpenVINOEngine(Cursor):
     ) -> None:
         """`cache_of` is an engine of the same dimensions whose caches this one reads and writes."""
         super().__init__(info.capacity)
-        self._pages = np.arange(-(-info.capacity // PAGE_ROWS), dtype=np.int32)
+        self._info, self._graph = info, graph
         try:
-            compiled = _compile(info, graph, threads)
-            self._inputs = {port.any_name for port in compiled.inputs}
-            self._request = compiled.create_infer_request()
-            self._caches: OpenVINOCaches = (
-                cache_of._caches if cache_of else OpenVINOCaches(info, compiled)
-            )
-            self._caches.attach(self._request)
+            model = read_graph(graph)
+            self._inputs = {port.any_name for port in model.inputs}
+            self._refusal = tree_refusal(model)
+            self._compiled = compile_graph(info, model, threads)
+            self._attach(cache_of._caches if cache_of else OpenVINOCaches(info, self._compiled))
         except RuntimeError as error:
-            raise EngineError(f"{graph}: OpenVINO cannot open it: {_last_line(error)}") from error
+            raise EngineError(f"{graph}: OpenVINO cannot open it: {last_line(error)}") from error
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        rows = len(tokens)
-        first = 0 if last is None else rows - last
-        start = self.reserve(rows)
-        end = start + rows
-        pages = self._pages[: -(-end // PAGE_ROWS)]
-        feeds = {
-            "input_ids": np.array([tokens], np.int64),
-            "logit_rows": np.arange(first, rows, dtype=np.int64),
-            "position_ids": np.arange(start, end, dtype=np.int64)[None],
-            "past_lens": np.array([start], np.int32),
-            "subsequence_begins": np.array([0, rows], np.int32),
-            "block_indices": pages,
-            "block_indices_begins": np.array([0, len(pages)], np.int32),
-            "max_context_len": np.array(end, np.int32),
-        }
-        for name in self._inputs & feeds.keys():
-            self._request.set_tensor(name, ov.Tensor(feeds[name]))
+    @property
+    def takes_trees(self) -> bool:
+        """Whether the rows of a step may be a tree; a chain they always may."""
+        return not self._refusal
+
+    def another(self) -> OpenVINOEngine:
+        """An engine of the same graph and weights for another sequence: its caches are its own."""
+        engine = copy(self)
+        engine.length = 0
+        engine._attach(OpenVINOCaches(self._info, self._compiled))
+        return engine
+
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
+        start = self.reserve(len(tokens))
+        end = start + len(tokens)
+        share = share_of(range(-(-end // PAGE_ROWS)), start, tokens, parents, last, 1)
+        if share.seen is not None and self._refusal:
+            raise EngineError(f"{self._graph}: takes chains of rows only: {self._refusal}")
+        fed = {**feeds([share], 1), "ancestors": share.ancestors}
         self._caches.show(self._request, start)
-        try:
-            self._request.infer()
-        except RuntimeError as error:
-            raise EngineError(f"OpenVINO failed on {rows} rows: {_last_line(error)}") from error
+        logits = infer(self._request, self._inputs, fed, f"{len(tokens)} rows")
         self._caches.append(self._request, start, end)
         self.length = end
-        logits: Logits = self._request.get_tensor("logits").data[0]
         return logits
 
-
-def _compile(info: EngineInfo, graph: Path, threads: int) -> ov.CompiledModel:
-    core = ov.Core()
-    core.add_extension(ConversionExtension("PagedAttention", "speccompile", paged_attention))
-    # A draft's own cache may round to fp16: it is never what decides. A target's, and one that is
-    # shared with it, may not; but where the arithmetic is bf16, so is the cache: the plugin refuses
-    # f32, and takes f16 to mean bf16.
-    exact = info.role == "target" or info.shares_cache
-    exact_cache = exact and info.arithmetic == "fp32"
-    return core.compile_model(
-        core.read_model(graph),
-        "CPU",
-        {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
-            "INFERENCE_NUM_THREADS": str(threads),
-            "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[info.arithmetic],
-            "KV_CACHE_PRECISION": "f32" if exact_cache else "f16",
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_DYNAMIC_QUANTIZATION_GROUP),
-        },
-    )
-
-
-def _last_line(error: RuntimeError) -> str:
-    return [line.strip() for line in str(error).splitlines() if line.strip()][-1]
+    def _attach(self, caches: OpenVINOCaches) -> None:
+        self._caches = caches
+        self._request = self._compiled.create_infer_request()
+        caches.attach(self._request)

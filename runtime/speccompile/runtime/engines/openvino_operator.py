@@ -7,12 +7,16 @@ import openvino as ov
 from openvino import opset13 as ops
 from openvino.frontend import NodeContext
 
-__all__ = ["paged_attention"]
+__all__ = ["attends_in_windows", "paged_attention"]
+
+_WINDOW = 10  # the input of the operator
 
 
 def paged_attention(node: NodeContext) -> list[ov.Output]:
     """One ``speccompile::PagedAttention`` node as OpenVINO's operator."""
-    query, key, value, *cache = (node.get_input(index) for index in range(10))
+    query, key, value, *given = (node.get_input(index) for index in range(node.get_input_size()))
+    *cache, length = given[:7]
+    tree = given[7:] or [_empty(np.uint8), _empty(np.int32)]  # none in graphs of older versions
     names = ("heads", "kv_heads", "head_dim", "window")
     heads, kv_heads, head_dim, window = (int(node.get_attribute(name)) for name in names)
     # The operator has no public constructor.
@@ -21,12 +25,13 @@ def paged_attention(node: NodeContext) -> list[ov.Output]:
             _flat(query, heads * head_dim),
             _flat(key, kv_heads * head_dim),
             _flat(value, kv_heads * head_dim),
-            *cache[:-1],
+            *cache,
             _scalar(float(node.get_attribute("scale")), np.float32),
             _scalar(window, np.int32),
             _empty(np.float32),  # ALiBi slopes
-            cache[-1],  # max_context_len
+            length,  # max_context_len
             *_unused_inputs(),
+            *tree,
         ]
     )
     facts = operator.get_rt_info()
@@ -39,6 +44,16 @@ def paged_attention(node: NodeContext) -> list[ov.Output]:
     return outputs
 
 
+def attends_in_windows(model: ov.Model) -> bool:
+    """Whether any paged attention sees a window only, which the operator counts in slots."""
+    windows = (
+        operator.input_value(_WINDOW).get_node()
+        for operator in model.get_ops()
+        if operator.get_type_name() == "PagedAttentionExtension"
+    )
+    return any(int(window.data) for window in windows)
+
+
 def _flat(rows: ov.Output, width: int) -> ov.Output:
     """[1, heads, N, D] -> [N, heads x D], the layout of the operator."""
     ordered = ops.transpose(rows, np.array([0, 2, 1, 3]))
@@ -46,10 +61,10 @@ def _flat(rows: ov.Output, width: int) -> ov.Output:
 
 
 def _unused_inputs() -> list[ov.Output]:
-    """Inputs 13 to 27 of the operator: score output, cache rotation, sparse attention, eviction,
-    sinks, token types and query-query bias, all absent."""
+    """Inputs 13 to 25 of the operator: score output, cache rotation, sparse attention, eviction,
+    sinks and token types, all absent."""
     return [
-        _scalar(0, np.int32),
+        _empty(np.int32),
         _empty(np.int32),
         _empty(np.int32),
         _empty(np.float32),
@@ -61,8 +76,6 @@ def _unused_inputs() -> list[ov.Output]:
         _empty(np.int32),
         _empty(np.int32),
         _empty(np.int32),
-        _empty(np.int32),
-        _empty(np.uint8),
         _empty(np.int32),
     ]
 

@@ -27,19 +27,33 @@ class PaddedEngine:
         return self.engine.capacity - (self._min_rows - 1)
 
     @property
+    def takes_trees(self) -> bool:
+        return self.engine.takes_trees
+
+    @property
     def length(self) -> int:
         return self.engine.length
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
         # The head's rows count too: one alone would be summed in another order.
-        wanted = len(tokens) if last is None else last
-        missing = self._min_rows - len(tokens)
+        rows = len(tokens)
+        wanted = rows if last is None else last
+        missing = self._min_rows - rows
         if missing <= 0:
-            return self.engine.step(tokens, last=last and max(last, self._min_rows))[-wanted:]
-        end = self.engine.length + len(tokens)
-        logits = self.engine.step([*tokens, *[tokens[-1]] * missing])
+            computed = last and max(last, self._min_rows)
+            return self.engine.step(tokens, parents=parents, last=computed)[-wanted:]
+        end = self.engine.length + rows
+        if parents is not None:  # more rows behind the last, as in a chain
+            parents = [*parents, *range(rows - 1, rows - 1 + missing)]
+        logits = self.engine.step([*tokens, *[tokens[-1]] * missing], parents=parents)
         self.engine.rollback(end)
-        return logits[len(tokens) - wanted : len(tokens)]
+        return logits[rows - wanted : rows]
 
     def rollback(self, length: int) -> None:
         self.engine.rollback(length)

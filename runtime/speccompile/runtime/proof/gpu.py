@@ -24,9 +24,10 @@ from speccompile.runtime.manifest import PlanInfo
 from speccompile.runtime.placement import Placement
 from speccompile.runtime.proof.check import Check, Progress, silent
 from speccompile.runtime.proof.closeness import closeness, row_tolerance
-from speccompile.runtime.proof.greedy import check_greedy, tie_tolerance
+from speccompile.runtime.proof.equality import check_equality, tie_tolerance
 from speccompile.runtime.proof.kernels import check_kernels
 from speccompile.runtime.proof.rows import check_rollback, check_rows
+from speccompile.runtime.proof.variants import Variant
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import AnySession, Request, Session
@@ -139,12 +140,13 @@ def check_plans(
     yield rows
     yield check_rollback(engine, prompts, (most,), exact=False, progress=progress)
     tokens = min(_TOKENS, target.capacity // 2)
-    yield check_greedy(
+    kind = "model" if pair.draft else "ngram"
+    yield check_equality(
+        "greedy",
         engine,
-        lambda kind: _session(device, pair, kind),
-        ("model",) if pair.draft else ("ngram",),
+        lambda variant: _session(device, pair, variant.draft),
+        [Variant(kind, length) for length in sorted({1, most})],
         prompts,
-        sorted({1, most}),
         tokens=tokens,
         tolerance=tie_tolerance(rows),
         progress=progress,

@@ -1,30 +1,49 @@
-"""The proof that an artifact is lossless: all checks, each resting on those before it."""
+"""The proof that an artifact is lossless: levels of checks, each resting on those before it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from speccompile.runtime.control.controller import Controller
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.proof.check import Check, Progress, silent
 from speccompile.runtime.proof.closeness import row_tolerance
-from speccompile.runtime.proof.greedy import check_greedy, tie_tolerance
+from speccompile.runtime.proof.equality import check_equality, tie_tolerance
+from speccompile.runtime.proof.exact import check_exact
+from speccompile.runtime.proof.ledger import Ledger
 from speccompile.runtime.proof.rows import check_rollback, check_rows, tokens_needed
 from speccompile.runtime.proof.sampled import check_sampling
-from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
+from speccompile.runtime.proof.stream import check_stream
+from speccompile.runtime.proof.variants import Variant
+from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, DRAFTS, Runner
+from speccompile.runtime.sampling import Sampling
+from speccompile.runtime.session import AnySession, Session
 
-__all__ = ["Plan", "prove"]
+__all__ = ["LEVELS", "Plan", "prove"]
+
+LEVELS = {"exact": 0, "sampling": 1, "seeded": 2, "greedy": 3, "stream": 4}
+"""The levels of those checks that are a level; the others are what these rest on."""
+
+_LOOKUPS = ("ngram", "suffix")  # drafts without a model
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much to check: `tokens` after every prompt with each of the `draft_lengths`, and `draws`
-    for each test of sampling. `draft` limits greedy decoding to "model" or "ngram"."""
+    """How much to check.
+
+    Equality: `tokens` after every prompt, with each of the `draft_lengths` and `trees`, given as
+    depth and nodes; `draft` limits it to one of the drafts. `draws` are for each test of sampling,
+    `stream_tokens` for the stream.
+    """
 
     tokens: int = 24
-    draft_lengths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    draws: int = 3000
+    draft_lengths: tuple[int, ...] = (1, 3, 8)
+    draws: int = 2000
     draft: str | None = None
+    levels: tuple[int, ...] = (0, 1, 2, 3, 4)
+    trees: tuple[tuple[int, int], ...] = ((3, 8),)
+    stream_tokens: int = 2000
 
     def __post_init__(self) -> None:
         if not self.draft_lengths or min(self.draft_lengths) < 1:
@@ -35,48 +54,167 @@ class Plan:
             )
         if self.draws < 1:
             raise RequestError(f"{self.draws} draws test nothing; draw once or more")
+        if not set(self.levels) <= set(LEVELS.values()):
+            raise RequestError("levels are from 0 to 4")
 
 
 def prove(
-    runner: Runner, texts: Sequence[str], plan: Plan, progress: Progress = silent
+    runner: Runner,
+    texts: Sequence[str],
+    plan: Plan,
+    progress: Progress = silent,
+    ledger: Ledger | None = None,
 ) -> Iterator[Check]:
-    """Yield each check when it is done.
+    """Yield each check when it is done, or at once where the `ledger` has it.
 
     On a GPU rows differ by rounding with the size of their step, and outputs may part at ties.
     Raises RequestError where there is no prompt, or one is too long to be continued.
     """
-    prompts = _encoded(runner, texts, plan)
-    target = runner.engine("target")
-    drafted = "draft" in runner.roles
-    coarse = row_tolerance(runner.placement.pair.target.precision) if runner.placement else None
-    draft = runner.engine("draft") if drafted else None
+    ledger = ledger or Ledger()
     yield _integrity(runner)
-    rows = check_rows(
-        target, prompts, max(plan.draft_lengths) + 1, tolerance=coarse, progress=progress
-    )
-    yield rows
-    exact = rows.details["bit_equal"] is True
-    yield check_rollback(target, prompts, plan.draft_lengths, exact=exact, progress=progress)
-    yield check_greedy(
-        target,
-        runner.session,
-        _drafts(plan, drafted),
-        prompts,
-        plan.draft_lengths,
-        tokens=plan.tokens,
-        stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
-        tolerance=0.0 if coarse is None else tie_tolerance(rows),
-        progress=progress,
-    )
-    yield check_sampling(target, draft, prompts, plan.draws, progress)
+    for name, check in _Proof(runner, texts, plan, progress, ledger).checks():
+        found = ledger.finished(name)
+        if found is None:
+            try:
+                found = check()
+            except RequestError as error:  # of a cache that was full, though it had room for all
+                found = Check(name, False, f"was refused: {error}", {})
+            ledger.finish(found)
+        yield found
+
+
+class _Proof:
+    """The checks of one artifact, on its own engines."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        texts: Sequence[str],
+        plan: Plan,
+        progress: Progress,
+        ledger: Ledger,
+    ) -> None:
+        self._runner, self._plan = runner, plan
+        self._progress, self._ledger = progress, ledger
+        self._prompts = _encoded(runner, texts, plan)
+        self._kinds = _drafts(plan, "draft" in runner.roles)
+        self._target = runner.engine("target")
+        self._drafted = "draft" in runner.roles
+        pair = runner.placement.pair if runner.placement else None
+        self._coarse = row_tolerance(pair.target.precision) if pair else None
+        self._trees = plan.trees if runner.takes_trees else ()
+        self._remark = "" if self._trees else "the runtime makes no trees for this target"
+
+    def checks(self) -> Iterator[tuple[str, Callable[[], Check]]]:
+        """Names, and what makes the check of each."""
+        yield "rows", self._rows
+        yield "roll-back", self._rollback
+        by_name = {
+            "exact": lambda: check_exact(self._progress),
+            "sampling": self._sampling,
+            "seeded": self._seeded,
+            "greedy": self._greedy,
+            "stream": self._stream,
+        }
+        for name, level in LEVELS.items():
+            if level in self._plan.levels:
+                yield name, by_name[name]
+
+    def _rows(self) -> Check:
+        return check_rows(
+            self._target,
+            self._prompts,
+            max(self._plan.draft_lengths) + 1,
+            tolerance=self._coarse,
+            progress=self._progress,
+        )
+
+    def _rollback(self) -> Check:
+        return check_rollback(
+            self._target,
+            self._prompts,
+            self._plan.draft_lengths,
+            exact=self._rows_found.details["bit_equal"] is True,
+            progress=self._progress,
+        )
+
+    def _sampling(self) -> Check:
+        draft = self._runner.engine("draft") if self._drafted else None
+        return check_sampling(self._target, draft, self._prompts, self._plan.draws, self._progress)
+
+    def _seeded(self) -> Check:
+        # The noise that draft and target share is the host's.
+        return check_equality(
+            "seeded",
+            self._target,
+            lambda variant: self._host_session(variant, variant.controller()),
+            self._variants,
+            self._prompts,
+            tokens=self._plan.tokens,
+            sampling=lambda prompt: Sampling(0.8, seed=prompt + 1, audited=True),
+            tolerance=self._tolerance,
+            remark=self._remark,
+            ledger=self._ledger,
+            progress=self._progress,
+        )
+
+    def _greedy(self) -> Check:
+        def session(variant: Variant) -> AnySession:
+            if variant.is_tree:
+                return self._host_session(variant, variant.controller())
+            return self._runner.session(variant.draft, adaptive=False)
+
+        return check_equality(
+            "greedy",
+            self._target,
+            session,
+            self._variants,
+            self._prompts,
+            tokens=self._plan.tokens,
+            stop_tokens=frozenset(self._runner.manifest.model.eos_token_ids),
+            tolerance=self._tolerance,
+            remark=self._remark,
+            ledger=self._ledger,
+            progress=self._progress,
+        )
+
+    def _stream(self) -> Check:
+        return check_stream(
+            lambda variant, checked: self._host_session(variant, checked(variant.drawing())),
+            self._variants,
+            self._prompts,
+            self._plan.stream_tokens,
+            remark=self._remark,
+            ledger=self._ledger,
+            progress=self._progress,
+        )
+
+    def _host_session(self, variant: Variant, controller: Controller) -> AnySession:
+        draft = self._runner.draft(variant.draft)
+        return Session(self._target, draft, controller, context=self._runner.context)
+
+    @property
+    def _variants(self) -> list[Variant]:
+        shapes = [(length, 0) for length in self._plan.draft_lengths] + [*self._trees]
+        return [Variant(kind, depth, nodes) for kind in self._kinds for depth, nodes in shapes]
+
+    @property
+    def _rows_found(self) -> Check:
+        found = self._ledger.finished("rows")
+        return found or self._rows()
+
+    @property
+    def _tolerance(self) -> float:
+        return 0.0 if self._coarse is None else tie_tolerance(self._rows_found)
 
 
 def _drafts(plan: Plan, drafted: bool) -> tuple[str, ...]:
-    if plan.draft == "model" and not drafted:
+    able = tuple(kind for kind in DRAFTS if kind in _LOOKUPS or (drafted and kind != "none"))
+    if plan.draft is None:
+        return able
+    if plan.draft not in able:
         raise RequestError("the artifact has no draft model; check with --draft ngram")
-    if plan.draft is not None:
-        return (plan.draft,)
-    return ("model", "ngram") if drafted else ("ngram",)
+    return (plan.draft,)
 
 
 def _integrity(runner: Runner) -> Check:

@@ -7,16 +7,18 @@ engine that reads them from a table lets the production loop run without a model
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.plugins.laws import mass
 from speccompile.runtime.engine import Engine, Logits, prefill
-from speccompile.runtime.sampling import Sampling, law
+from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.sampling import Sampling
 
-__all__ = ["TableEngine", "Tables", "open_tables", "sharpened"]
+__all__ = ["TableEngine", "Tables", "law_of", "open_tables", "sharpened"]
 
 Law = NDArray[np.float64]
 
@@ -53,11 +55,18 @@ def open_tables(
             table[(token,)] = change(engine.step([token])[0])
     kept = _support([row for table in rows for row in table.values()], sampling)
     small = [{_numbers(path, kept): row[kept] for path, row in table.items()} for table in rows]
-    first = law(rows[0][()], sampling)[kept]
+    first = law_of(rows[0][()], sampling)[kept]
     second = np.zeros((len(kept), len(kept)))
     for token in may_follow:
-        second[kept.index(token)] = law(rows[0][(token,)], sampling)[kept]
+        second[kept.index(token)] = law_of(rows[0][(token,)], sampling)[kept]
     return Tables(small[0], small[1] if draft else None, first, second)
+
+
+def law_of(row: Logits, sampling: Sampling) -> Law:
+    """The law [V] that tokens of a row are drawn by, to the last bit: masses over their sum."""
+    whole = mass(Sampler(sampling).law(row, ())).astype(np.float64)
+    exact: Law = whole / whole.sum()
+    return exact
 
 
 def sharpened(row: Logits) -> Logits:
@@ -90,23 +99,36 @@ class TableEngine:
         return 64
 
     @property
+    def takes_trees(self) -> bool:
+        return True
+
+    @property
     def length(self) -> int:
         return len(self._tokens)
 
-    def step(self, tokens: Sequence[int], *, last: int | None = None) -> Logits:
-        return np.stack(list(self._answers(tokens))[-(last or len(tokens)) :])
+    def step(
+        self,
+        tokens: Sequence[int],
+        *,
+        parents: Sequence[int] | None = None,
+        last: int | None = None,
+    ) -> Logits:
+        if parents is None:
+            parents = range(-1, len(tokens) - 1)
+        paths: list[list[int]] = []
+        for token, parent in zip(tokens, parents, strict=True):
+            paths.append([*(paths[parent] if parent >= 0 else self._tokens), token])
+        self._tokens += tokens
+        return np.stack([self._answer(path) for path in paths[-(last or len(tokens)) :]])
 
     def rollback(self, length: int) -> None:
         del self._tokens[length:]
 
-    def _answers(self, tokens: Sequence[int]) -> Iterator[Logits]:
+    def _answer(self, path: Sequence[int]) -> Logits:
         depth = len(self._stem)
-        for token in tokens:
-            self._tokens.append(token)
-            if len(self._tokens) < depth:
-                yield self._to_root
-            else:
-                yield self._rows.get(tuple(self._tokens[depth:]), self._deeper)
+        if len(path) < depth:
+            return self._to_root
+        return self._rows.get(tuple(path[depth:]), self._deeper)
 
 
 def _unchanged(row: Logits) -> Logits:
@@ -115,7 +137,7 @@ def _unchanged(row: Logits) -> Logits:
 
 def _support(rows: Sequence[Logits], sampling: Sampling) -> list[int]:
     """The tokens that any of the rows may yield, in ascending order."""
-    tokens = np.concatenate([np.flatnonzero(law(row, sampling)) for row in rows])
+    tokens = np.concatenate([np.flatnonzero(law_of(row, sampling)) for row in rows])
     return [int(token) for token in np.unique(tokens)]
 
 

@@ -28,7 +28,8 @@ def test_attention_takes_packed_rows(tmp_path: Path, storage: str) -> None:
     found = operators(model)
     assert (found["GroupQueryAttention"], found["Split"]) == (2, 2)  # gate and up's
     assert not found.keys() & {"Attention", "TensorScatter", "RotaryEmbedding", "Reshape"}
-    names = ["input_ids", "seqlens_k", "total_sequence_length", *CACHES]
+    lengths = ["seqlens_k", "total_sequence_length"]
+    names = ["input_ids", "position_ids", "attention_bias", *lengths, *CACHES]
     assert [value.name for value in model.graph.inputs] == names
     outputs = ["logits", *(f"new_{name}" for name in CACHES)]
     assert [value.name for value in model.graph.outputs] == outputs
@@ -69,9 +70,12 @@ def test_each_layer_has_its_window_rotation_scale_and_softcap(tmp_path: Path) ->
     model = contract(tmp_path, config)
     run_passes(model, [FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION])
     sliding, unrotated = _attentions(model)
-    facts = ("local_window_size", "do_rotary")
-    assert [sliding.attributes[name].as_int() for name in facts] == [8, 1]
-    assert [unrotated.attributes[name].as_int() for name in facts] == [-1, 0]
+    assert _rotation_and_bias(sliding) == (1, "position_ids", "sliding_bias")
+    assert _rotation_and_bias(unrotated) == (0, None, "attention_bias")
+    inputs = [value.name for value in model.graph.inputs]
+    assert inputs[1:4] == ["position_ids", "attention_bias", "sliding_bias"]
+    widths = [node.attributes["local_window_size"].as_int() for node in (sliding, unrotated)]
+    assert widths == [8 + 128, -1]  # slots of a tree of 128 rows, each at the window's end
     for node in (sliding, unrotated):
         assert node.attributes["scale"].as_float() == 0.5
         assert node.attributes["softcap"].as_float() == 20.0
@@ -86,13 +90,34 @@ def test_a_rotation_that_the_operator_refuses_stays_outside(
     model = contract(tmp_path, config)
     run_passes(model, [FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION])
     assert operators(model)["RotaryEmbedding"] == (0 if inside else 4)
-    inputs = {value.name for value in model.graph.inputs}
-    assert ("position_ids" in inputs) == (not inside)
+    expected = (int(inside), "position_ids" if inside else None, "attention_bias")
+    assert [_rotation_and_bias(node) for node in _attentions(model)] == [expected] * 2
+    assert "position_ids" in {value.name for value in model.graph.inputs}
+
+
+@pytest.mark.parametrize("window", [None, 8])
+def test_a_bias_that_no_layer_takes_is_no_input(tmp_path: Path, window: int | None) -> None:
+    config = replace(CONFIG, kinds=(LayerKind(plain_rope(10_000.0, 16), window=window),))
+    write(tmp_path, STORAGES["fp32"], config)
+    model = contract(tmp_path, config)
+    run_passes(model, [FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION])
+    biases = {str(value.name) for value in model.graph.inputs if "bias" in str(value.name)}
+    assert biases == {"sliding_bias" if window else "attention_bias"}
 
 
 def _partly_rotated(channels: int) -> DecoderConfig:
     kind = LayerKind(plain_rope(10_000.0, channels))
     return replace(CONFIG, heads=2, kv_heads=1, head_dim=32, kinds=(kind,))
+
+
+def _rotation_and_bias(node: ir.Node) -> tuple[int, str | None, str | None]:
+    """Whether the operator rotates, by which positions, and what is added to its scores."""
+    positions, bias = node.inputs[9:11]
+    return (
+        node.attributes["do_rotary"].as_int(),
+        positions.name if positions else None,
+        bias.name if bias else None,
+    )
 
 
 def _attentions(model: ir.Model) -> list[ir.Node]:

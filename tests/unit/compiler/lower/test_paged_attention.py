@@ -30,6 +30,8 @@ def test_pages_replace_caches_and_mask(tmp_path: Path, storage: str) -> None:
         "block_indices",
         "block_indices_begins",
         "max_context_len",
+        "qq_bias",
+        "qq_bias_begins",
         "key_cache.0",
         "value_cache.0",
         "key_cache.1",

@@ -1,0 +1,254 @@
+"""Compare speculative with plain decoding: same engine, same prompts, in pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product, zip_longest
+from typing import Protocol
+
+import numpy as np
+
+from speccompile.runtime.bench.run import (
+    NOTHING_TO_COMPARE,
+    Budget,
+    Progress,
+    Run,
+    Spread,
+    generate,
+    silent,
+    spread,
+)
+from speccompile.runtime.engine import Engine
+from speccompile.runtime.errors import RequestError
+from speccompile.runtime.session import AnySession, Request
+from speccompile.runtime.statistics import Statistics
+from speccompile.runtime.timing import time_rows
+
+__all__ = [
+    "COST_ROWS",
+    "BenchResult",
+    "Opener",
+    "Pair",
+    "Split",
+    "run_bench",
+]
+
+COST_ROWS = range(1, 10)
+"""Row counts whose cost is measured: a plain step up to a root with eight proposals."""
+
+_BY_MODEL = ("model", "union", "hedge")
+_PLAIN_FIRST = (False, True)
+_SPECULATIVE_FIRST = (True, False)
+
+
+class Opener(Protocol):
+    """What a benchmark needs of a `Runner`."""
+
+    def session(self, draft: str | None = None) -> AnySession:
+        """A new sequence with nothing in its caches."""
+        ...
+
+    def engine(self, role: str) -> Engine:
+        """The engine that sessions use, rolled back."""
+        ...
+
+
+@dataclass(frozen=True)
+class Pair:
+    """The two generations of a prompt, one right after the other."""
+
+    prompt: int
+    plain: Run
+    speculative: Run
+
+    @property
+    def identical(self) -> bool:
+        return self.speculative.same(self.plain)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both decoded."""
+        return self.plain.decoded and self.speculative.decoded
+
+    @property
+    def speedup(self) -> float:
+        """Of decoding."""
+        return self.speculative.speedup(self.plain)
+
+    @property
+    def request_speedup(self) -> float:
+        """Of the whole request, prompt included."""
+        plain, speculative = self.plain, self.speculative
+        tokens = len(speculative.tokens) / len(plain.tokens)
+        return tokens * plain.seconds / speculative.seconds
+
+
+@dataclass(frozen=True)
+class Split:
+    """Percent of decoding time in the draft's engine, in the target's, and in neither."""
+
+    draft: float
+    target: float
+    other: float
+
+
+@dataclass(frozen=True)
+class BenchResult:
+    """What was measured. At least one pair is comparable, and only such pairs enter the speeds.
+
+    `cost_ms` maps a role and a number of rows to the median milliseconds of a step that follows
+    `cost_context` tokens.
+    """
+
+    pairs: tuple[Pair, ...]
+    cost_ms: Mapping[str, Mapping[int, float]]
+    cost_context: int
+
+    @property
+    def identical(self) -> bool:
+        """Whether every output was: a speed-up with different words is none."""
+        return not self.differing
+
+    @property
+    def differing(self) -> tuple[int, ...]:
+        """The prompts with a pair of different outputs."""
+        return tuple(sorted({pair.prompt for pair in self.pairs if not pair.identical}))
+
+    @property
+    def speedups(self) -> dict[int, float]:
+        """The speed-up of each comparable prompt, the median of its rounds."""
+        return self._by_prompt(lambda pair: pair.speedup)
+
+    @property
+    def speedup(self) -> Spread:
+        return self._spread(lambda pair: pair.speedup)
+
+    @property
+    def request_speedup(self) -> Spread:
+        return self._spread(lambda pair: pair.request_speedup)
+
+    @property
+    def plain_tokens_per_second(self) -> Spread:
+        return self._spread(lambda pair: pair.plain.statistics.tokens_per_second)
+
+    @property
+    def speculative_tokens_per_second(self) -> Spread:
+        return self._spread(lambda pair: pair.speculative.statistics.tokens_per_second)
+
+    @property
+    def plain_first_token_seconds(self) -> Spread:
+        return self._spread(lambda pair: pair.plain.statistics.first_token_seconds)
+
+    @property
+    def speculative_first_token_seconds(self) -> Spread:
+        return self._spread(lambda pair: pair.speculative.statistics.first_token_seconds)
+
+    @property
+    def tested(self) -> tuple[int, ...]:
+        """How many proposals were tested at each position of a chain, as far as any was."""
+        counts = _sum_by_position([run.proposed for run in self._speculative])
+        return tuple(count for count in counts if count)
+
+    @property
+    def acceptance(self) -> tuple[float, ...]:
+        """The share that stood at each position, given that those before it did."""
+        accepted = _sum_by_position([run.accepted for run in self._speculative])
+        return tuple(stood / count for stood, count in zip(accepted, self.tested, strict=False))
+
+    @property
+    def accepted_length(self) -> float:
+        """Tokens a round."""
+        rounds = sum(run.rounds for run in self._speculative)
+        return sum(run.decode_tokens for run in self._speculative) / rounds
+
+    @property
+    def split(self) -> Split | None:
+        """Where speculative decoding spends its time; None where that is not told apart."""
+        return _split(self._speculative)
+
+    @property
+    def _speculative(self) -> list[Statistics]:
+        return [pair.speculative.statistics for pair in self.pairs]
+
+    def _by_prompt(self, measure: Callable[[Pair], float]) -> dict[int, float]:
+        values: dict[int, list[float]] = {}
+        for pair in self.pairs:
+            if pair.comparable:
+                values.setdefault(pair.prompt, []).append(measure(pair))
+        return {prompt: float(np.median(rounds)) for prompt, rounds in values.items()}
+
+    def _spread(self, measure: Callable[[Pair], float]) -> Spread:
+        return spread(self._by_prompt(measure).values())
+
+
+def run_bench(
+    opener: Opener,
+    prompts: Sequence[Sequence[int]],
+    request: Request,
+    draft: str,
+    *,
+    rounds: int = 1,
+    budget: float | None = None,
+    progress: Progress = silent,
+) -> BenchResult:
+    """Decode every prompt plainly and with `draft`, one of `DRAFTS`, `rounds` times.
+
+    Without a draft length in the `request`, a session's controller decides how much is drafted.
+    The order within a pair alternates, so that a machine which slows down or heats up favours
+    neither. A first pair warms up and is not counted. With a `budget` of seconds, no pair begins
+    that is not expected to be over by then, but for the first that counts. Raises RequestError
+    where there is nothing to compare.
+    """
+    if not prompts:
+        raise RequestError("there are no prompts to measure; give at least one")
+    total = rounds * len(prompts) + 2
+    limit = Budget(budget)
+    progress(0, total, "warming up")
+    warm = _run_pair(opener, prompts, 0, request, draft, _PLAIN_FIRST)
+    pairs: list[Pair] = []
+    for turn, index in product(range(rounds), range(len(prompts))):
+        if pairs and not limit.allows(len(pairs) + 1):
+            break
+        progress(len(pairs) + 1, total, f"prompt {index + 1} of {len(prompts)}")
+        order = _SPECULATIVE_FIRST if (turn + index) % 2 else _PLAIN_FIRST
+        pairs.append(_run_pair(opener, prompts, index, request, draft, order))
+    if not any(pair.comparable for pair in pairs):
+        raise RequestError(NOTHING_TO_COMPARE)
+    progress(total - 1, total, "cost by rows")
+    roles = ("target", "draft") if draft in _BY_MODEL else ("target",)
+    engines = {role: opener.engine(role) for role in roles}
+    room = min(engine.capacity for engine in engines.values()) - COST_ROWS[-1]
+    context = [*prompts[0], *warm.plain.tokens][:room]
+    cost_ms = time_rows(engines, context, COST_ROWS)
+    progress(total, total, "done")
+    return BenchResult(tuple(pairs), cost_ms, len(context))
+
+
+def _run_pair(
+    opener: Opener,
+    prompts: Sequence[Sequence[int]],
+    index: int,
+    request: Request,
+    draft: str,
+    order: Sequence[bool],
+) -> Pair:
+    """`order` says, for the first generation and the second, whether it is the speculative one."""
+    runs: dict[bool, Run] = {}
+    for speculative in order:
+        kind, length = (draft, request.draft_length) if speculative else ("none", 0)
+        runs[speculative] = generate(
+            opener.session(kind), prompts[index], replace(request, draft_length=length)
+        )
+    return Pair(index, runs[False], runs[True])
+
+
+def _sum_by_position(counts: Sequence[Sequence[int]]) -> tuple[int, ...]:
+    return tuple(sum(position) for position in zip_longest(*counts, fillvalue=0))
+
+
+def _split(runs: Sequence[Statistics]) -> Split | None:
+    total = sum(run.decode_seconds for run in runs)
+    draft = 100 * sum(run.draft_seconds for run in runs) / total
+    target = 100 * sum(run.target_seconds for run in runs) / total
+    return Split(draft, target, 100 - draft - target) if target else None
