@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from speccompile.cli.bench_conditions import Conditions
-from speccompile.cli.bench_drafting import BY_MODEL, drafters, own_draft, speculation, takes_trees
+from speccompile.cli.bench_drafting import BY_MODEL, drafters, own_draft, speculation
 from speccompile.cli.bench_pairs import pairs_document, print_pairs
 from speccompile.cli.bench_progress import bench_progress
 from speccompile.cli.bench_report import render_report, require_drawing
@@ -231,7 +231,7 @@ def _sweep(job: _Job, families: Sequence[str]) -> _Found:
         draft=conditions.draft,
         length=conditions.draft_length or DRAFT_LENGTH,
         drafters=drafters(runner),
-        trees=takes_trees(runner),
+        trees=runner.takes_trees,
     )
     with bench_progress() as report:
         sweep = run_sweep(

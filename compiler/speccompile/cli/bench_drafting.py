@@ -6,11 +6,9 @@ from dataclasses import dataclass
 
 import click
 
-from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
-from speccompile.runtime.session import Session
 
-__all__ = ["BY_MODEL", "Drafting", "drafters", "own_draft", "speculation", "takes_trees"]
+__all__ = ["BY_MODEL", "Drafting", "drafters", "own_draft", "speculation"]
 
 BY_MODEL = ("model", "union", "hedge")
 """Those that need a model."""
@@ -64,9 +62,3 @@ def drafters(runner: Runner) -> list[str]:
     """Those that the artifact can have."""
     by_model = BY_MODEL if "draft" in runner.roles else ()
     return [kind for kind in DRAFTS if kind in by_model or kind in ("ngram", "suffix")]
-
-
-def takes_trees(runner: Runner) -> bool:
-    """Whether the sessions propose trees, which not every target decides as it does chains."""
-    session = runner.session("ngram")
-    return isinstance(session, Session) and not isinstance(session.controller, ChainController)

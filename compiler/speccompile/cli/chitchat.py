@@ -8,9 +8,12 @@ from speccompile.runtime.errors import RequestError
 
 __all__ = ["chitchat_prompts"]
 
+_LONGEST = 500
+"""Characters: a few openings are whole chapters that somebody pasted, longer than any context."""
+
 
 def chitchat_prompts() -> list[str]:
-    """The first message of every conversation, each once.
+    """The first message of every conversation, each once, but for very long ones.
 
     Raises RequestError where the package is not installed; it is no dependency of ours.
     """
@@ -21,4 +24,4 @@ def chitchat_prompts() -> list[str]:
             "--chitchat needs a package with conversations: pip install chitchat-dataset"
         ) from error
     openings = (str(next(iter(messages), "")).strip() for messages in conversations)
-    return list(dict.fromkeys(filter(None, openings)))
+    return list(dict.fromkeys(text for text in openings if 0 < len(text) <= _LONGEST))

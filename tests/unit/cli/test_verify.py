@@ -136,7 +136,7 @@ def test_the_report_as_a_page(verify: Verify, tmp_path: Path) -> None:
 
 
 def test_prompts_of_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    conversations = [["w1 w2", "w3"], [], ["  "], ["w1 w2"], ["w4 w5"]]
+    conversations = [["w1 w2", "w3"], [], ["  "], ["w1 w2"], ["w3 " * 999], ["w4 w5"]]
     package = SimpleNamespace(ConversationDataset=lambda: map(iter, conversations))
     monkeypatch.setitem(sys.modules, "chitchat_dataset", package)
     assert chitchat_prompts() == ["w1 w2", "w4 w5"]

@@ -72,8 +72,8 @@ def line_up(
     """The variants of some of the `FAMILIES`; always with them, plain decoding and the fixed chain.
 
     `draft` and `length` are the artifact's own, `drafters` all that it can have. Who drafts is only
-    said in the name of a variant where it is not the artifact's own. Where no `trees` are taken, all
-    proposals are chains.
+    said in the name of a variant where it is not the artifact's own. Without `trees`, which not
+    every target takes, all proposals are chains.
     """
     asked = frozenset(families)
     lengths = sorted({*DEPTHS, length}) if "depths" in asked else [length]
