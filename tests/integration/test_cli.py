@@ -34,7 +34,7 @@ def test_every_help_can_be_read(speccompile: Run) -> None:
     assert code == 0
     for command in (
         *("build", "run", "bench", "verify", "inspect", "quantize"),
-        *("recipes", "recipe", "cache", "doctor"),
+        *("recipes", "recipe", "cache", "doctor", "tune"),
     ):
         assert command in out
         code, text, _ = speccompile(command, "--help")

@@ -22,14 +22,13 @@ from speccompile.cli.bench_report import render_report, require_drawing
 from speccompile.cli.bench_sweep import print_sweep, sweep_document
 from speccompile.cli.bench_sweep_report import render_sweep
 from speccompile.cli.options import artifact_argument, on_options, threads_option
-from speccompile.cli.prompts import SHIPPED_SETS, Prompt, read_sets, select
+from speccompile.cli.prompts import SHIPPED_SETS, Prompt, encode, read_sets, select
 from speccompile.runtime import host
 from speccompile.runtime.bench.pairs import run_bench
 from speccompile.runtime.bench.sweep import run_sweep
 from speccompile.runtime.bench.tables import make_tables
 from speccompile.runtime.bench.variants import FAMILIES, line_up
-from speccompile.runtime.chat import Message
-from speccompile.runtime.errors import RequestError, SpeccompileError
+from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
 from speccompile.runtime.session import Request
 
@@ -131,7 +130,7 @@ def command(
     job = _Job(
         runner,
         prompts,
-        _encode(runner, prompts, raw),
+        encode(runner, [prompt.text for prompt in prompts], raw=raw),
         Request(
             max_new_tokens=max_new_tokens,
             draft_length=None if families else drafting.length,
@@ -252,22 +251,6 @@ def _sweep(job: _Job, families: Sequence[str]) -> _Found:
         lambda console: print_sweep(console, conditions, sweep, tables),
         lambda: render_sweep(conditions, sweep, tables),
     )
-
-
-def _encode(runner: Runner, prompts: Sequence[Prompt], raw: bool) -> list[list[int]]:
-    """The prompts' tokens; one that is too long is refused here, not minutes later."""
-    context = runner.context
-    encoded: list[list[int]] = []
-    for number, prompt in enumerate(prompts, start=1):
-        turn: Message = {"role": "user", "content": prompt.text}
-        tokens = runner.encode_raw(prompt.text) if raw else runner.encode_chat([turn])
-        if len(tokens) + 2 > context:
-            raise RequestError(
-                f"prompt {number} has {len(tokens)} tokens; that leaves too little of the context "
-                f"of {context}: shorten it or leave it out"
-            )
-        encoded.append(tokens)
-    return encoded
 
 
 def _write(path: Path, text: str) -> None:

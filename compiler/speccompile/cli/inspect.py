@@ -143,11 +143,11 @@ def _sources(manifest: Manifest) -> Table:
 
 
 def _measured(report: Inspection) -> Iterator[Table]:
-    """What holds for the host of the build alone, and is no part of the identity."""
+    """What holds for the host that measured it alone, and is no part of the identity."""
     measured = report.measurements
     yield facts_table(
         {
-            "measured": "on the host of the build; no part of the identity",
+            "measured": "on the host of the build or of `tune`; no part of the identity",
             "lossless": "shown by the build" if measured.lossless else "NOT shown by the build",
             "speed": _speed(report),
             "acceptance": " ".join(f"{rate:.2f}" for rate in measured.acceptance) or "not measured",

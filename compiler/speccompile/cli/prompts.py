@@ -13,9 +13,11 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import IO
 
+from speccompile.runtime.chat import Message
 from speccompile.runtime.errors import RequestError
+from speccompile.runtime.runner import Runner
 
-__all__ = ["SHIPPED_SETS", "Prompt", "read_prompts", "read_sets", "select"]
+__all__ = ["SHIPPED_SETS", "Prompt", "encode", "read_prompts", "read_sets", "select"]
 
 SHIPPED_SETS = ("chat", "code", "copy", "hostile")
 """Conversation, programming, texts that come again in the answer, texts that cannot be guessed."""
@@ -47,6 +49,21 @@ def read_prompts(path: Path | None = None) -> list[str]:
     if path is None:
         return [prompt.text for prompt in read_sets(())]
     return [prompt.text for prompt in _read(path)]
+
+
+def encode(runner: Runner, texts: Sequence[str], *, raw: bool) -> list[list[int]]:
+    """The prompts' tokens; one that is too long is refused here, not minutes later."""
+    encoded: list[list[int]] = []
+    for number, text in enumerate(texts, start=1):
+        turn: Message = {"role": "user", "content": text}
+        tokens = runner.encode_raw(text) if raw else runner.encode_chat([turn])
+        if len(tokens) + 2 > runner.context:
+            raise RequestError(
+                f"prompt {number} has {len(tokens)} tokens; that leaves too little of the context "
+                f"of {runner.context}: shorten it or leave it out"
+            )
+        encoded.append(tokens)
+    return encoded
 
 
 def read_sets(sources: Sequence[str]) -> list[Prompt]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -16,13 +16,11 @@ from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
 from speccompile.cli.options import artifact_argument, threads_option
-from speccompile.cli.prompts import read_prompts
+from speccompile.cli.prompts import encode, read_prompts
 from speccompile.cli.tune_summary import print_tuning
 from speccompile.compiler.tune.store import reset as restore
 from speccompile.compiler.tune.tune import Progress, tune
 from speccompile.runtime import host
-from speccompile.runtime.chat import Message
-from speccompile.runtime.errors import RequestError
 from speccompile.runtime.placement import CPU
 from speccompile.runtime.request import Request
 from speccompile.runtime.runner import Runner
@@ -93,7 +91,7 @@ def command(
         sampling=Sampling(temperature=temperature, seed=seed),
         stop_tokens=frozenset(runner.manifest.model.eos_token_ids),
     )
-    encoded = _encode(runner, texts, raw)
+    encoded = encode(runner, texts, raw=raw)
     conditions = {
         "command": shlex.join(["speccompile", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(" ", "seconds"),
@@ -105,21 +103,6 @@ def command(
             *(runner, encoded, request, kind), conditions=conditions, force=force, progress=report
         )
     print_tuning(Console(highlight=False), tuning)
-
-
-def _encode(runner: Runner, texts: Sequence[str], raw: bool) -> list[list[int]]:
-    """The prompts' tokens; one that is too long is refused here, not minutes later."""
-    prompts: list[list[int]] = []
-    for number, text in enumerate(texts, start=1):
-        turn: Message = {"role": "user", "content": text}
-        tokens = runner.encode_raw(text) if raw else runner.encode_chat([turn])
-        if len(tokens) + 2 > runner.context:
-            raise RequestError(
-                f"prompt {number} has {len(tokens)} tokens; that leaves too little of the context "
-                f"of {runner.context}: shorten it or leave it out"
-            )
-        prompts.append(tokens)
-    return prompts
 
 
 @contextmanager

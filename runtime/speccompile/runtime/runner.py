@@ -34,6 +34,7 @@ from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
 from speccompile.runtime.session import AnySession, Request, Session
 from speccompile.runtime.text import TextStream
 from speccompile.runtime.translator import Translator
+from speccompile.runtime.tuned import read_predictor
 
 if TYPE_CHECKING:
     from speccompile.runtime.device_engines import DeviceEngines, OpenPlans
@@ -180,6 +181,8 @@ class Runner:
                 shares_cache=by_model and self._shares_cache,
             ),
             Survival(acceptance),
+            # Of a union or a choice of drafts, the signals may not be the first path's.
+            read_predictor(self.artifact) if draft == "model" else None,
         )
 
     def engine(self, role: str) -> Engine:

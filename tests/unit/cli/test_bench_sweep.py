@@ -20,7 +20,6 @@ from speccompile.runtime.bench.run import Run
 from speccompile.runtime.bench.sweep import Sweep, Trial
 from speccompile.runtime.bench.tables import make_tables
 from speccompile.runtime.bench.variants import Lineup, line_up
-from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.control.controller import Controller, FixedController
 from speccompile.runtime.host import Host
 from speccompile.runtime.measurements import Defaults
@@ -40,7 +39,7 @@ class FakeRunner:
     defaults: Defaults = DEFAULTS
     on: str = "cpu"
     roles: tuple[str, ...] = ("target", "draft")
-    trees: bool = True
+    takes_trees: bool = True
     context: int = 99
     placement: object = None
     manifest: SimpleNamespace = field(
@@ -60,10 +59,7 @@ class FakeRunner:
         pass
 
     def session(self, draft: str) -> Session:
-        controller: Controller = self.controller(draft)
-        return Session(
-            CountingEngine(), None, controller if self.trees else ChainController(controller)
-        )
+        return Session(CountingEngine(), None, self.controller(draft))
 
     def controller(self, draft: str) -> Controller:
         return FixedController(1)
@@ -181,7 +177,7 @@ def test_all_are_all_that_the_artifact_can_have(bench: Bench) -> None:
 
 
 def test_trees_are_left_out_where_none_are_taken(bench: Bench) -> None:
-    _, [call] = bench("--variants", "trees", runner=FakeRunner(trees=False))
+    _, [call] = bench("--variants", "trees", runner=FakeRunner(takes_trees=False))
     assert names(call) == ["plain", "K=4", "adaptive"]
 
 

@@ -118,7 +118,9 @@ def test_a_whole_artifact(inspect: Inspect) -> None:
 
 def test_what_is_measured_is_told_from_what_it_is(inspect: Inspect) -> None:
     output = inspect()[1]
-    start = output.index("\nmeasured    on the host of the build; no part of the identity")
+    start = output.index(
+        "\nmeasured    on the host of the build or of `tune`; no part of the identity"
+    )
     for fact in ("lossless", "speed", "acceptance", "ms by rows"):
         assert output.index(f"\n{fact}") > start
     for fact in ("identity", "model", "engine", "target sha256"):

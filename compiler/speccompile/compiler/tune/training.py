@@ -18,7 +18,7 @@ _Floats = NDArray[np.float64]
 
 _STEPS = 200
 _RATE = 0.02  # at first; it falls to 0 by a cosine
-_DECAY = 3e-3  # of the squared weights, biases excepted
+_DECAY = 1e-2  # of the squared weights, biases excepted
 _FLATTEST = 1e-3  # a feature that varies less than this is a constant
 _BETAS = 0.9, 0.999
 
