@@ -29,7 +29,7 @@ from tests.plans import NEEDS_RTX
 
 pytestmark = [pytest.mark.model, NEEDS_RTX]
 
-ARCHITECTURES = ("sm80", "sm86", "sm89", "sm120")
+ARCHITECTURES = ("sm80", "sm120")
 LAYERS, MATRICES = 30, 134_479_872  # SmolLM2-135M's, and its int8 weights in bytes
 
 

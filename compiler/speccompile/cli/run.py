@@ -30,6 +30,7 @@ from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.control.controller import Controller, FixedController
 from speccompile.runtime.control.policies import Policy, PolicyController
 from speccompile.runtime.errors import EngineError, RequestError, SpeccompileError
+from speccompile.runtime.lossy import LOSSY_RULES
 from speccompile.runtime.options import Options
 from speccompile.runtime.output import Output
 from speccompile.runtime.proof.online import Checked, Watch
@@ -91,6 +92,8 @@ def command(
     options = make_options(ctx.params)
     if interactive and options.n > 1:
         raise click.UsageError("--interactive holds one conversation: it takes no --samples")
+    if check and options.rule in LOSSY_RULES:
+        raise click.UsageError(f"--check tests for the law that --rule {options.rule} gives up")
     runner = Runner.open(artifact, threads=threads, on=on, context=context)
     ctx.call_on_close(runner.close)
     session = runner.session(draft, adaptive=adapt, policies=policies)

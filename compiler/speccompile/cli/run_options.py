@@ -13,7 +13,7 @@ import click
 from speccompile.cli.options import read_text
 from speccompile.runtime.control.policies import POLICIES, Policy
 from speccompile.runtime.options import Options
-from speccompile.runtime.request import MOST_LOGPROBS
+from speccompile.runtime.request import MOST_LOGPROBS, RULES
 from speccompile.runtime.runner import DRAFTS
 
 __all__ = ["SECTIONS", "Sectioned", "generation_options", "make_options", "speculation_options"]
@@ -122,6 +122,12 @@ def speculation_options(command: _Command) -> _Command:
             metavar="LIST",
             callback=_policies,
             help=f"What a rejection changes: {', '.join(_NAMED)} or all.",
+        ),
+        click.option(
+            "--rule",
+            type=click.Choice(RULES),
+            default="traversal",
+            help="How drawn proposals are judged; the lossy ones change the output.",
         ),
         click.option("--check", is_flag=True, help="Test every token against the target's law."),
     )

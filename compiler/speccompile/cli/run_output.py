@@ -49,6 +49,8 @@ def statistics_line(
         facts.append(
             f"{statistics.reused_tokens} of {statistics.prompt_tokens} prompt tokens cached"
         )
+    if not output.request.lossless:
+        facts.append(f"LOSSY ({output.request.rule}): not the target's own output")
     if not output.request.sampling.greedy:
         facts.append(f"seed {output.request.sampling.seed}")
     if runner.manifest.gpus:  # else there is nothing to choose
@@ -77,6 +79,8 @@ def json_document(tokenizer: Tokenizer, output: Output, number: int) -> str:
         "logprobs": None if request.logprobs is None else _logprobs(tokenizer, output),
         "seed": None if request.sampling.greedy else request.sampling.seed,
         "audited": request.sampling.audited,
+        "rule": request.rule,
+        "lossless": request.lossless,
         "statistics": {
             "prompt_tokens": statistics.prompt_tokens,
             "reused_tokens": statistics.reused_tokens,

@@ -9,6 +9,7 @@ very law that it was drawn from. Against exact arithmetic a law errs by about 1e
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -35,7 +36,7 @@ MASS_ONE = float(2**52)  # likewise a probability of 1: every smaller sum is exa
 UNIFORM_STEP = float(2.0**-53)
 _BLOCK = 256
 _USUAL = 1024  # tokens that are nearly always enough for top-p
-_SLACK = np.float32(1e-3)  # of scaled logits: far more than the exponential errs by
+_SLACK = 1e-3  # of scaled logits: far more than the exponential errs by
 _LOWEST = np.float32(-40.0)  # far below the least weight that counts, 2^-44
 
 # e^z = 2^n e^f with n = round(z / ln 2), ln 2 in two parts of which n times the first is exact, and
@@ -84,12 +85,17 @@ def law(logits: NDArray[np.floating], sampling: Sampling) -> Law | None:
         scaled = (rows - rows[best]) / np.float32(sampling.temperature)
     if not 0 < sampling.top_k < len(scaled):
         return _weighed(scaled, sampling)
-    # Only these can be among the top k, whichever way their weights are rounded.
     least = np.partition(scaled, -sampling.top_k)[-sampling.top_k]
-    near = np.flatnonzero(scaled >= least - _SLACK)
+    near = np.flatnonzero(scaled >= _tied_with(float(least)))
     whole_law = np.zeros(len(scaled), np.float32)
     whole_law[near] = _weighed(scaled[near], sampling)
     return whole_law
+
+
+def _tied_with(scaled: float) -> float:
+    """What is below this has a smaller weight in whole numbers than `scaled`, however rounded."""
+    smaller = math.exp(scaled) - 1.0 / WEIGHT_ONE
+    return math.log(smaller) - _SLACK if smaller > 0.0 else -math.inf
 
 
 def _weighed(scaled: NDArray[np.float32], sampling: Sampling) -> Law:

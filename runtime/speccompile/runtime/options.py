@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.processors.penalties import OutputPenalty, RepetitionPenalty
-from speccompile.runtime.request import Request
+from speccompile.runtime.request import AnyRule, Request
 from speccompile.runtime.sampling import Sampling
 
 __all__ = ["MOST_OUTPUTS", "Options"]
@@ -49,6 +49,7 @@ class Options:
     logprobs: int | None = None
     n: int = 1
     draft_length: int | None = None
+    rule: AnyRule = "traversal"
 
     def __post_init__(self) -> None:
         """All that can be judged without a model is."""
@@ -86,4 +87,5 @@ class Options:
             sampling=sampling,
             draft_length=self.draft_length,
             logprobs=self.logprobs,
+            rule=self.rule,
         )

@@ -15,7 +15,8 @@ from speccompile.plugins.spec_verify import Tree, judge
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import RequestError
-from speccompile.runtime.request import Rule
+from speccompile.runtime.lossy import follow
+from speccompile.runtime.request import AnyRule
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["LEAST_MARGIN", "Verdict", "verify"]
@@ -38,15 +39,17 @@ def verify(
     proposal: Proposal,
     tokens: Sequence[int],
     sampler: Sampler,
-    rule: Rule = "traversal",
+    rule: AnyRule = "traversal",
 ) -> Verdict:
     """Judge `proposal`, which follows `tokens`, by the target's rows [n + 1, V], the root's first.
 
     Nothing of it was drawn: the target chooses, and the tree is followed as long as it has the
     choice, so that the output is that of plain decoding, token for token. Otherwise drawn nodes are
-    judged by `rule`, and the output has the target's distribution. Raises EngineError for logits
-    that are NaN or infinite.
+    judged by `rule`, and the output has the target's distribution, unless a rule was asked for that
+    is lossy by name. Raises EngineError for logits that are NaN or infinite.
     """
+    if rule == "lossy:typical" or rule == "lossy:lenient":
+        return Verdict(*follow(rule, logits, proposal, tokens, sampler))
     if not proposal.drawn:
         return _walk(logits, proposal, tokens, sampler)
     nodes = np.array([tokens[-1], *proposal.tokens])

@@ -77,7 +77,7 @@ def _encoded(runner: Runner, prompts: Sequence[str]) -> Iterator[tuple[str, list
 def _generate(
     runner: Runner, draft: str, prompt: list[int], tokens: int
 ) -> tuple[list[int], Statistics]:
-    session = runner.session(draft)
+    session = runner.session(draft, adaptive=False)  # every position is to be tested
     request = Request(
         max_new_tokens=tokens,
         draft_length=LONGEST_DRAFT,

@@ -12,6 +12,7 @@ from speccompile.runtime.device_model import DeviceModel, pieces
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.errors import EngineError
+from speccompile.runtime.trees.masks import padded
 
 __all__ = ["DeviceEngine"]
 
@@ -80,9 +81,8 @@ class DeviceEngine(Cursor):
     def _feed(self, tokens: Sequence[int], parents: Sequence[int], width: int, start: int) -> None:
         """Enqueue the inputs of a call; rows of padding follow the committed ones alone."""
         rows = len(tokens)
-        padding = width - rows
-        self.model.put("input_ids", np.array([*tokens, *[0] * padding], np.int64))
-        self.model.put("parents", np.array([*parents, *[-1] * padding], np.int64), width)
+        self.model.put("input_ids", np.array([*tokens, *[0] * (width - rows)], np.int64))
+        self.model.put("parents", padded(parents, width), width)
         self.model.put("given", np.array([rows], np.int64), width)
         self.model.put("lengths", np.array([start], np.int64))
 

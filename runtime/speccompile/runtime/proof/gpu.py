@@ -180,7 +180,8 @@ def _check_rounds(
 ) -> Check:
     """Rounds as they are served, captured and replayed: plain, speculative, and sampled twice."""
     kind = "model" if pair.draft else "none"
-    plain, speculative = Request(tokens), Request(tokens, draft_length=draft_length)
+    plain = Request(tokens, draft_length=0)
+    speculative = Request(tokens, draft_length=draft_length)
     sampled = Request(tokens, _SAMPLING, draft_length=draft_length)
     runs: dict[str, list[Statistics]] = {"plain": [], "speculative": [], "sampled": []}
     complete = repeated = True
