@@ -1,4 +1,4 @@
-"""The catalogue's model as TensorRT plans for four GPU architectures, built without a GPU."""
+"""The catalogue's model as TensorRT plans for two GPU architectures, built without a GPU."""
 
 from __future__ import annotations
 

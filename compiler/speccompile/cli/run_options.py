@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
         *("presence_penalty", "frequency_penalty", "logit_bias", "bad_word"),
     ),
     "Form (one of them)": ("json_schema", "regex", "grammar"),
-    "Speculation": ("draft", "draft_length", "adapt", "policies", "check"),
+    "Speculation": ("draft", "draft_length", "adapt", "policies", "rule", "check"),
     "Where": ("on", "context", "threads"),
 }
 """The names of the options, in the order of the help."""

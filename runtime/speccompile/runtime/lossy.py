@@ -5,6 +5,7 @@ They are asked for by name, and whatever they had a part in is labelled so.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal, get_args
 
@@ -57,7 +58,7 @@ def _stands(rule: LossyRule, law: Law, proposal: Proposal, child: int, number: i
     token, drawn_from = proposal.tokens[child - 1], proposal.laws[child - 1]
     p = float(law[token])
     if rule == "lossy:typical":
-        return p >= min(_EPSILON, _EPSILON**0.5 * float(np.exp(-_entropy(law))))
+        return p >= min(_EPSILON, math.sqrt(_EPSILON) * math.exp(-_entropy(law)))
     q = 1.0 if drawn_from is None else float(drawn_from[token])
     return accepts(number, p, _LENIENCE * q)
 
