@@ -173,7 +173,9 @@ class Runner:
         measured = self.measurements
         costs = {} if self.placement else measured.cost_ms
         by_model = draft in ("model", "union", "hedge")
-        acceptance = measured.acceptance if draft == measured.defaults.draft else ()
+        usual = measured.defaults.draft
+        known = draft == usual or (by_model and usual == "model")
+        acceptance = measured.acceptance if known else ()
         return AdaptiveController(
             RoundCosts(
                 costs.get("target", {}),

@@ -34,8 +34,8 @@ class RoundCosts:
         self._target = RowCosts(target)
         step, first = step_ms(draft, 1), step_ms(draft, 1 if shares_cache else 2)
         self._step, self._first = (step / 1e3, first / 1e3) if draft else (1.0, 1.0)
-        self._paces = deque([1.0] * _GIVEN if draft else [0.0], _RECENT)
-        self._pace = median(self._paces)
+        self._is_measured = bool(draft)
+        self._paces: deque[float] = deque(maxlen=_RECENT)
 
     def step(self, rows: int) -> float:
         """Seconds of a target's step and what a round has around it; 0 where nothing is known."""
@@ -55,6 +55,15 @@ class RoundCosts:
         return seconds
 
     @property
+    def _pace(self) -> float:
+        """Measured seconds of the draft's steps over the table's. Where they are not known yet, a
+        machine that is faster or slower than the one of the table is so for both models."""
+        if not self._is_measured:
+            return median(self._paces) if self._paces else 0.0
+        given = [self._target.pace] * (_GIVEN - len(self._paces))
+        return median([*given, *self._paces])
+
+    @property
     def doubtful(self) -> bool:
         """Whether it is not known well what a plain step costs, compared to the last round's."""
         return self._target.uncertainty(1) > _KNOWN
@@ -65,7 +74,6 @@ class RoundCosts:
         if levels and outcome.draft_seconds > 0:
             expected = self._first + (levels - 1) * self._step
             self._paces.append(outcome.draft_seconds / expected)
-            self._pace = median(self._paces)
         rest = outcome.seconds - outcome.draft_seconds
         if rest > 0 and 0 < outcome.rows <= MOST_ROWS:
             self._target.learn(outcome.rows, rest)

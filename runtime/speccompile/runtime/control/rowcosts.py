@@ -43,6 +43,7 @@ class RowCosts:
         logarithms = np.log(np.maximum(self._rows, 1.0))
         likeness = np.exp(-0.5 * (logarithms[:, None] - logarithms) ** 2)
         shape = _SHAPE if table else _SHAPE_UNMEASURED
+        self._plain = float(self._table[1])
         self._deviation = np.zeros(MOST_ROWS + 1)
         self._last = 1
         self._suspects: dict[int, float] = {}
@@ -50,6 +51,11 @@ class RowCosts:
         self._change = _PACE_CHANGE**2 + _SHAPE_CHANGE**2 * likeness
         self.seconds: NDArray[np.float64] = np.maximum.accumulate(self._table)
         """By rows, from 0 to MOST_ROWS, never falling."""
+
+    @property
+    def pace(self) -> float:
+        """Seconds of a plain step over the table's; 1 without a table."""
+        return float(self.seconds[1]) / self._plain if self._plain else 1.0
 
     def uncertainty(self, rows: int) -> float:
         """The standard deviation of the logarithm of what so many rows cost, over what as many as

@@ -49,6 +49,15 @@ def test_a_slower_machine_is_noticed_in_a_few_rounds() -> None:
     assert slower.step(8) == pytest.approx(0.060, rel=0.15)
 
 
+def test_a_draft_that_was_not_run_yet_is_as_much_faster_as_the_target() -> None:
+    faster = costs()
+    learn(faster, 0, draft=0.0, step=0.002, rounds=30)
+    assert faster.drafting(3) == pytest.approx(0.003 * 0.2, rel=0.05)
+    # What it really takes counts once there is enough of it.
+    learn(faster, 3, draft=0.003, step=0.0024, rounds=5)
+    assert faster.drafting(3) == pytest.approx(0.003)
+
+
 def test_one_row_count_alone_does_not_tell_what_others_cost() -> None:
     costs_of_four = costs()
     learn(costs_of_four, 3, draft=0.003, step=0.036, rounds=20)
