@@ -66,4 +66,4 @@ def _stands(rule: LossyRule, law: Law, proposal: Proposal, child: int, number: i
 def _entropy(law: Law) -> float:
     """In nats."""
     some = law[law > 0.0].astype(np.float64)
-    return -float(some @ np.log(some))
+    return -float((some * np.log(some)).sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -74,7 +75,9 @@ class Sampler:
         weights = np.exp(row - np.float32(first))
         total = float(weights.sum())
         # The sum of -p log p, with log p = (row - first) - log(total).
-        entropy = np.log(total) - float(weights @ np.maximum(row - first, _LOWEST)) / total
+        # Not as a product of vectors: BLAS would wake threads that then spin beside the engine's.
+        expected = float((weights * np.maximum(row - first, _LOWEST)).sum()) / total
+        entropy = math.log(total) - expected
         second = np.exp(_largest_but(row, int(row.argmax())) - first)
         return Signals(entropy, 1.0 / total, second / total, float(weights[token]) / total)
 

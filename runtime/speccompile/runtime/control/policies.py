@@ -103,7 +103,7 @@ class CertainAtOpenEnd:
         if not outcome.accepted or outcome.accepted < reached - 1:
             return None
         law = outcome.target[outcome.target > 0]
-        if -float(law @ np.log(law)) <= _OPEN:
+        if -float((law * np.log(law)).sum()) <= _OPEN:
             return None
         return replace(effort, depth=1, nodes=1, branches={}, beside=(), certain=True)
 
