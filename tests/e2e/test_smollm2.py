@@ -13,8 +13,6 @@ from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.contract import build_contract
 from speccompile.compiler.execute import Observer
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
 from speccompile.compiler.quantize import write_weights
 from speccompile.compiler.recipe import load_recipe
 from speccompile.compiler.reference import ContractEngine
@@ -23,9 +21,9 @@ from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.compiler.weights import Weights
 from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.engines.opening import open_engine
-from speccompile.runtime.manifest import EngineInfo
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Finish, Request, Session
+from tests.lowered import lowered
 from tests.oracle import Greedy, chat_tokens, greedy, transformers_model
 
 pytestmark = pytest.mark.model
@@ -108,24 +106,8 @@ def test_greedy_text_in_fp32_equals_transformers(
 ) -> None:
     config = checkpoint.config
     graph = build_contract(config, Weights(weights), _CAPACITY)
-    run_passes(graph, lowering(backend, "fp32"))
-    ir.save(graph, tmp_path / "model.onnx", external_data="model.onnx.data")
-    info = EngineInfo(
-        role="target",
-        backend=backend,
-        graph="model.onnx",
-        precision="fp32",
-        arithmetic="fp32",
-        layers=config.layers,
-        kv_heads=config.kv_heads,
-        heads=config.heads,
-        head_dim=config.head_dim,
-        capacity=_CAPACITY,
-        vocab_size=config.vocab_size,
-        min_rows=2,
-        shares_cache=False,
-    )
-    engine = open_engine(info, tmp_path / info.graph)
+    info, path = lowered(graph, config, backend, tmp_path, _CAPACITY, min_rows=2)
+    engine = open_engine(info, path)
     drafted = 0
     for prompt, expected in expected_texts:
         for draft in (None, NgramDraft()):

@@ -14,7 +14,7 @@ from speccompile.runtime.errors import CompatibilityError
 from speccompile.runtime.gpus import find_gpus
 from speccompile.runtime.placement import CPU
 from speccompile.runtime.request import Request
-from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
+from speccompile.runtime.runner import Runner
 from tests.gpu.sections import Skip, Task
 from tests.gpu.texts import same_text
 
@@ -40,7 +40,7 @@ def run(task: Task) -> None:
         for number, text in enumerate(read_prompts()[:_PROMPTS], start=1):
             if not task.has_time(0.85):
                 break
-            prompt = _encoded(runner, text)
+            prompt = runner.encode(text)
             plain = Request(_TOKENS, draft_length=0)
             expected = list(runner.session("none").generate(prompt, plain))
             for kind, length in (("none", 0), (draft, _PROPOSALS)):
@@ -67,9 +67,3 @@ def _on_gpu(artifact: Path, runner: Runner) -> Runner:
         return Runner.open(artifact, on=folder)
     except CompatibilityError as error:
         raise Skip(str(error)) from error
-
-
-def _encoded(runner: Runner, text: str) -> list[int]:
-    if CHAT_TEMPLATE_FILE in runner.manifest.files:
-        return runner.encode_chat([{"role": "user", "content": text}])
-    return runner.encode_raw(text)

@@ -11,14 +11,8 @@ from typing import Any, Literal
 from unittest.mock import Mock
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
-from speccompile.compiler.contract import build_contract
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.quantize import write_weights
-from speccompile.compiler.weights import Weights
 from speccompile.runtime.batch import BatchSession, Ticket
 from speccompile.runtime.batch_engine import BatchEngine
 from speccompile.runtime.control.controller import Controller, FixedController
@@ -36,6 +30,7 @@ from speccompile.runtime.request import Request
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import Session
 from tests.families import CONTEXT, tiny
+from tests.lowered import tiny_engine
 
 Backend = Literal["openvino", "onnxruntime"]
 
@@ -96,27 +91,9 @@ def wide() -> Controller:
 def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Backend], Case]:
     def graph_of(family: str, backend: Backend, precision: str) -> tuple[EngineInfo, Path]:
         model, folder = tiny(family), tmp_path_factory.mktemp(f"{family}-{precision}")
-        config = model.config
-        write_weights(config, model.read, precision, folder)
-        graph = build_contract(config, Weights(folder), CONTEXT)
-        run_passes(graph, lowering(backend, precision))
-        ir.save(graph, folder / "model.onnx", external_data="model.onnx.data")
-        info = EngineInfo(
-            role="target",
-            backend=backend,
-            graph="model.onnx",
-            precision="fp32",
-            arithmetic="fp32",
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            capacity=CONTEXT,
-            vocab_size=config.vocab_size,
-            min_rows=2,
-            shares_cache=False,
+        return tiny_engine(
+            model, backend, folder, capacity=CONTEXT, precision=precision, min_rows=2
         )
-        return info, folder / info.graph
 
     @cache
     def build(family: str, backend: Backend) -> Case:

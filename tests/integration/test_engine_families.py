@@ -10,19 +10,14 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 
-from speccompile.compiler.contract import build_contract
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.quantize import write_weights
-from speccompile.compiler.weights import Weights
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.manifest import EngineInfo
 from tests.families import CONTEXT, TINY, tiny
+from tests.lowered import tiny_engine
 
 Backend = Literal["openvino", "onnxruntime"]
 
@@ -47,28 +42,8 @@ def case_of(
     @cache
     def build(family: str, backend: Backend) -> Case:
         model, folder = tiny(family), tmp_path_factory.mktemp(family)
-        config = model.config
-        write_weights(config, model.read, "fp32", folder)
-        graph = build_contract(config, Weights(folder), CONTEXT)
-        run_passes(graph, lowering(backend, "fp32"))
-        ir.save(graph, folder / "model.onnx", external_data="model.onnx.data")
-        info = EngineInfo(
-            role="target",
-            backend=backend,
-            graph="model.onnx",
-            precision="fp32",
-            arithmetic="fp32",
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            capacity=CONTEXT,
-            vocab_size=config.vocab_size,
-            min_rows=1,
-            shares_cache=False,
-        )
-        engine = open_engine(info, folder / info.graph, threads=1)
-        return Case(info, folder / info.graph, engine, model.logits(tokens))
+        info, graph = tiny_engine(model, backend, folder, capacity=CONTEXT)
+        return Case(info, graph, open_engine(info, graph, threads=1), model.logits(tokens))
 
     return build
 

@@ -6,15 +6,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.opening import open_engine
-from speccompile.runtime.manifest import EngineInfo
+from tests.lowered import lowered
 from tests.unit.compiler.lower.graphs import (
     CAPACITY,
     CONFIG,
@@ -40,32 +37,12 @@ def test_logits_are_those_of_the_contract(
     write(tmp_path, STORAGES[storage])
     expected = logits(contract(tmp_path), tmp_path)
     model = contract(tmp_path)
-    run_passes(model, lowering(backend, precision))
-    ir.save(model, tmp_path / "model.onnx", external_data="model.onnx.data")
-    info = _info(backend)
-    engine = open_engine(info, tmp_path / info.graph, threads=1)
+    info, graph = lowered(model, CONFIG, backend, tmp_path, CAPACITY, precision)
+    engine = open_engine(info, graph, threads=1)
     rows = np.concatenate([engine.step(TOKENS[:12]).copy(), engine.step(TOKENS[12:])])
     rounded = STATIC if STORAGES[storage].static else ROUNDED
     tolerance = rounded if precision in ("int8", "mixed") else FLOATS
     assert _relative_error(rows, expected) <= tolerance
-
-
-def _info(backend: Literal["openvino", "onnxruntime"]) -> EngineInfo:
-    return EngineInfo(
-        role="target",
-        backend=backend,
-        graph="model.onnx",
-        precision="fp32",
-        arithmetic="fp32",
-        layers=CONFIG.layers,
-        kv_heads=CONFIG.kv_heads,
-        heads=CONFIG.heads,
-        head_dim=CONFIG.head_dim,
-        capacity=CAPACITY,
-        vocab_size=CONFIG.vocab_size,
-        min_rows=1,
-        shares_cache=False,
-    )
 
 
 def _relative_error(rows: Logits, expected: NDArray[np.float32]) -> float:

@@ -11,16 +11,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from speccompile.compiler.contract import build_contract
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.quantize import write_weights
-from speccompile.compiler.weights import Weights
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.onnxruntime import OnnxRuntimeEngine
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 from tests.families import CONTEXT, tiny
+from tests.lowered import tiny_engine
 
 TOLERANCE = 1e-5  # of the largest logit; measured: 1.4e-6
 CHANGED = 0.01  # what another parent changes at least; measured: 0.25
@@ -55,27 +51,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
     @cache
     def build(family: str, capacity: int = CONTEXT) -> Case:
         model, folder = tiny(family), tmp_path_factory.mktemp(family)
-        config = model.config
-        write_weights(config, model.read, "fp32", folder)
-        lowered = build_contract(config, Weights(folder), capacity)
-        run_passes(lowered, lowering("onnxruntime", "fp32"))
-        graph = folder / "model.onnx"
-        ir.save(lowered, graph, external_data="model.onnx.data")
-        info = EngineInfo(
-            role="target",
-            backend="onnxruntime",
-            graph=graph.name,
-            precision="fp32",
-            arithmetic="fp32",
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            capacity=capacity,
-            vocab_size=config.vocab_size,
-            min_rows=1,
-            shares_cache=False,
-        )
+        info, graph = tiny_engine(model, "onnxruntime", folder, capacity=capacity)
         return Case(info, graph, OnnxRuntimeEngine(info, graph, threads=1))
 
     return build

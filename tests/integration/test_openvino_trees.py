@@ -13,16 +13,12 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from speccompile.compiler.contract import build_contract
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.quantize import write_weights
-from speccompile.compiler.weights import Weights
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.openvino import OpenVINOEngine
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 from tests.families import CONTEXT, tiny
+from tests.lowered import tiny_engine
 
 # The largest error over the largest logit of fp32 arithmetic: sums run in another order.
 TOLERANCE = 1e-5  # measured: 2e-6
@@ -51,27 +47,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     @cache
     def build(family: str) -> Case:
         model, folder = tiny(family), tmp_path_factory.mktemp(family)
-        config = model.config
-        write_weights(config, model.read, "fp32", folder)
-        graph = build_contract(config, Weights(folder), CONTEXT)
-        run_passes(graph, lowering("openvino", "fp32"))
-        ir.save(graph, folder / "model.onnx", external_data="model.onnx.data")
-        info = EngineInfo(
-            role="target",
-            backend="openvino",
-            graph="model.onnx",
-            precision="fp32",
-            arithmetic="fp32",
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            capacity=CONTEXT,
-            vocab_size=config.vocab_size,
-            min_rows=1,
-            shares_cache=False,
-        )
-        path = folder / info.graph
+        info, path = tiny_engine(model, "openvino", folder, capacity=CONTEXT)
         return Case(info, path, OpenVINOEngine(info, path, threads=1))
 
     return build

@@ -9,15 +9,9 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from numpy.typing import NDArray
 
-from speccompile.compiler.contract import build_contract
-from speccompile.compiler.lower.backends import lowering
-from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.quantize import write_weights
-from speccompile.compiler.weights import Weights
 from speccompile.runtime.batch_engine import Rows
 from speccompile.runtime.engine import Engine, Logits
 from speccompile.runtime.engines import openvino_batch
@@ -27,6 +21,7 @@ from speccompile.runtime.engines.openvino_feeds import Share, feeds
 from speccompile.runtime.errors import EngineError, NoRoomError, RequestError
 from speccompile.runtime.manifest import EngineInfo
 from tests.families import CONTEXT, tiny
+from tests.lowered import tiny_engine
 
 PRECISIONS = pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 PAGES = 12
@@ -61,27 +56,9 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Ca
     @cache
     def build(family: str, precision: str) -> Case:
         model, folder = tiny(family), tmp_path_factory.mktemp(family)
-        config = model.config
-        write_weights(config, model.read, precision, folder)
-        graph = build_contract(config, Weights(folder), CONTEXT)
-        run_passes(graph, lowering("openvino", precision))
-        ir.save(graph, folder / "model.onnx", external_data="model.onnx.data")
-        info = EngineInfo(
-            role="target",
-            backend="openvino",
-            graph="model.onnx",
-            precision="fp32",
-            arithmetic="fp32",
-            layers=config.layers,
-            kv_heads=config.kv_heads,
-            heads=config.heads,
-            head_dim=config.head_dim,
-            capacity=CONTEXT,
-            vocab_size=config.vocab_size,
-            min_rows=2,
-            shares_cache=False,
+        info, path = tiny_engine(
+            model, "openvino", folder, capacity=CONTEXT, precision=precision, min_rows=2
         )
-        path = folder / info.graph
         return Case(info, path, open_engine(info, path, threads=1))
 
     return build

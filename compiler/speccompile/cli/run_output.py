@@ -51,8 +51,11 @@ def statistics_line(
         )
     if not output.request.lossless:
         facts.append(f"LOSSY ({output.request.rule}): not the target's own output")
-    if not output.request.sampling.greedy:
-        facts.append(f"seed {output.request.sampling.seed}")
+    sampling = output.request.sampling
+    if not sampling.greedy:
+        # The text of such a seed also follows from what was proposed: --seed gives another.
+        chance = "" if sampling.audited or runner.placement else " (not audited)"
+        facts.append(f"seed {sampling.seed}{chance}")
     if runner.manifest.gpus:  # else there is nothing to choose
         facts.append(f"on {runner.on}")
     return "-- " + ", ".join(facts)

@@ -35,7 +35,7 @@ from speccompile.runtime.manifest import (
     Requirements,
 )
 from speccompile.runtime.measurements import Measurements
-from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
+from speccompile.runtime.prompts import CHAT_TEMPLATE_FILE, TOKENIZER_FILE
 
 __all__ = [
     "REPORTS_FOLDER",

@@ -7,11 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer
-
 from speccompile.runtime import host
 from speccompile.runtime.artifact import Artifact, open_artifact
-from speccompile.runtime.chat import ChatTemplate, Message
+from speccompile.runtime.chat import Message
 from speccompile.runtime.control.adaptive import AdaptiveController
 from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.control.controller import Controller, FixedController
@@ -27,10 +25,11 @@ from speccompile.runtime.drafting.shared_cache import SharedCacheDraft
 from speccompile.runtime.drafting.suffix import SuffixDraft
 from speccompile.runtime.engine import CacheSharer, Engine
 from speccompile.runtime.engines.opening import open_engine
-from speccompile.runtime.errors import ArtifactError, RequestError
+from speccompile.runtime.errors import RequestError
 from speccompile.runtime.options import Options
 from speccompile.runtime.output import Output
 from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
+from speccompile.runtime.prompts import Prompts, open_tokenizer
 from speccompile.runtime.session import AnySession, Request, Session
 from speccompile.runtime.text import TextStream
 from speccompile.runtime.translator import Translator
@@ -39,10 +38,7 @@ from speccompile.runtime.tuned import read_predictor
 if TYPE_CHECKING:
     from speccompile.runtime.device_engines import DeviceEngines, OpenPlans
 
-__all__ = ["CHAT_TEMPLATE_FILE", "DRAFTS", "DRAFT_LENGTH", "TOKENIZER_FILE", "Runner"]
-
-TOKENIZER_FILE = "tokenizer/tokenizer.json"
-CHAT_TEMPLATE_FILE = "tokenizer/chat_template.jinja"
+__all__ = ["DRAFTS", "DRAFT_LENGTH", "Runner"]
 
 DRAFTS = ("model", "ngram", "suffix", "union", "hedge", "none")
 """Who drafts: the artifact's model; n-grams of the text, or its longest repeated ending; that and
@@ -71,7 +67,8 @@ class Runner:
         self.artifact = artifact
         self.manifest = artifact.manifest
         self.measurements = artifact.measurements
-        self.tokenizer = _tokenizer(artifact)
+        self.tokenizer = open_tokenizer(artifact)
+        self._prompts = Prompts(artifact, self.tokenizer)
         model = artifact.manifest.model
         self._translator = Translator(self.tokenizer, model.vocab_size, model.eos_token_ids)
         self.context = _context(artifact, context)
@@ -202,14 +199,17 @@ class Runner:
         engine.rollback(0)
         return engine
 
+    def encode(self, text: str) -> list[int]:
+        """See `Prompts.encode`."""
+        return self._prompts.encode(text)
+
     def encode_raw(self, text: str) -> list[int]:
-        """The tokens of a prompt that is to be continued as it is."""
-        return list(self.tokenizer.encode(text).ids)
+        """See `Prompts.encode_raw`."""
+        return self._prompts.encode_raw(text)
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens of a conversation, ready for the assistant's next turn."""
-        prompt = self._chat_template().render(messages)
-        return list(self.tokenizer.encode(prompt, add_special_tokens=False).ids)
+        """See `Prompts.encode_chat`."""
+        return self._prompts.encode_chat(messages)
 
     def stream(
         self,
@@ -279,20 +279,6 @@ class Runner:
                 f"{self.artifact.root} has no {role} model; use --draft ngram or --draft none"
             )
 
-    def _chat_template(self) -> ChatTemplate:
-        if CHAT_TEMPLATE_FILE not in self.manifest.files:
-            raise RequestError(f"{self.artifact.root} has no chat template; use --raw")
-        source = self.artifact.path(CHAT_TEMPLATE_FILE).read_text(encoding="utf-8")
-        model = self.manifest.model
-        return ChatTemplate(
-            source,
-            bos_token=self._token(model.bos_token_id),
-            eos_token=self._token(next(iter(model.eos_token_ids), None)),
-        )
-
-    def _token(self, identifier: int | None) -> str:
-        return "" if identifier is None else self.tokenizer.id_to_token(identifier) or ""
-
 
 def _open_plans(artifact: Artifact, placement: Placement) -> DeviceEngines:
     # Late: an artifact without plans needs nothing of what runs them.
@@ -306,11 +292,3 @@ def _context(artifact: Artifact, wanted: int | None) -> int:
     if wanted is not None and not 0 < wanted <= most:
         raise RequestError(f"{artifact.root}: a context of {wanted} tokens; it has 1 to {most}")
     return wanted or most
-
-
-def _tokenizer(artifact: Artifact) -> Tokenizer:
-    path = artifact.path(TOKENIZER_FILE)
-    try:
-        return Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises Exception itself
-        raise ArtifactError(f"{path}: is not a tokenizer this version reads: {error}") from error

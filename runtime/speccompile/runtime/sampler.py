@@ -19,7 +19,7 @@ from speccompile.runtime.sampling import Randomness, Sampling
 __all__ = ["Choice", "Guess", "Sampler", "Signals"]
 
 _LOWEST = np.float32(-1e4)  # minus infinity times a weight of 0 would not be 0
-_AUDITED_CHANCES = (0.7, 0.12, 0.06, 0.03)
+_AUDITED_CHANCES = (0.7, 0.12, 0.06, 0.03)  # by rank; not measured
 _SIBLINGS = 1 << 10  # more than a node has children
 _KEPT_NOISE = 64  # positions: more than a round looks at
 
@@ -179,7 +179,7 @@ class Sampler:
             return Choice(best, float(np.log(ratio)) * self.sampling.temperature)
         token = draw(row, self.randomness.emit(position))
         if token is None:
-            raise EngineError("a law of the target has no mass; run `speccompile verify`")
+            raise EngineError("a model's law has no mass; run `speccompile verify`")
         return Choice(token, np.inf)
 
     def _quotients(self, row: Law, position: int) -> NDArray[np.float64]:
@@ -213,4 +213,4 @@ def _largest_but(values: NDArray[np.floating[Any]], index: int) -> float:
 def _refusal(row: Logits) -> EngineError | RequestError:
     if np.isneginf(row).all():
         return RequestError("every token is forbidden here; loosen the request's constraints")
-    return EngineError("the target's logits are not finite; run `speccompile verify` on this host")
+    return EngineError("a model's logits are not finite; run `speccompile verify` on this host")

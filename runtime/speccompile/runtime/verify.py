@@ -23,8 +23,8 @@ __all__ = ["LEAST_MARGIN", "Verdict", "verify"]
 
 LEAST_MARGIN = 1e-3
 """In logits. A row off the first chain attends over other cache slots than it will when it is
-committed: the same numbers, summed in another order, some 1e-5 apart. Where the target is closer
-to undecided than this, the row is not believed."""
+committed: the same numbers, summed in another order, up to 2e-6 of the largest logit apart. Where
+the target is closer to undecided than this, the row is not believed."""
 
 
 class Verdict(NamedTuple):

@@ -7,13 +7,13 @@ acceptance of the draft is counted by position, from which the best draft length
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.stages.measure import timed_context
 from speccompile.runtime.artifact import open_artifact
-from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, Runner
+from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Request
 from speccompile.runtime.statistics import Statistics
 from speccompile.runtime.timing import time_rows
@@ -33,7 +33,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     differing: list[str] = []
     proposed, accepted, compared = [0] * LONGEST_DRAFT, [0] * LONGEST_DRAFT, 0
     prompts = settings["prompts"]
-    for number, (text, prompt) in enumerate(_encoded(runner, prompts), start=1):
+    for number, text in enumerate(prompts, start=1):
+        prompt = runner.encode(text)
         settings["report"](f"prompt {number} of {len(prompts)}, plain and speculative")
         expected, _ = _generate(runner, "none", prompt, settings["tokens"])
         actual, statistics = _generate(runner, draft, prompt, settings["tokens"])
@@ -63,15 +64,6 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         "tested_proposals": [count for count in proposed if count],
     }
     (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _encoded(runner: Runner, prompts: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
-    chat = CHAT_TEMPLATE_FILE in runner.manifest.files
-    for text in prompts:
-        if chat:
-            yield text, runner.encode_chat([{"role": "user", "content": text}])
-        else:
-            yield text, runner.encode_raw(text)
 
 
 def _generate(

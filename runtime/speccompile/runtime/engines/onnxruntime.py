@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.engines.visibility import seen_rows
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
@@ -69,12 +70,11 @@ class OnnxRuntimeEngine(Cursor):
         rows = len(tokens)
         start = self.reserve(rows)
         end, wanted = start + rows, rows if last is None else last
-        chain = list(range(-1, rows - 1))
-        parents = chain if parents is None else list(parents)
-        is_tree = parents != chain
+        tree = seen_rows(rows, parents)
+        is_tree = tree is not None
         if is_tree:
             self._check_tree(rows)
-        seen = _ancestry(parents)
+        seen = np.tri(rows, dtype=np.bool_) if tree is None else tree
         positions = start + seen.sum(axis=1) - 1
         # The operator takes a step of all slots for a prompt, and numbers its positions itself.
         slots = end + 1 if is_tree and start == 0 else end
@@ -122,17 +122,6 @@ class OnnxRuntimeEngine(Cursor):
         if rows <= _KEPT_ROWS:
             self._bindings[rows, wanted] = bound
         return bound
-
-
-def _ancestry(parents: Sequence[int]) -> NDArray[np.bool_]:
-    """Which rows of a step each sees, [N, N]: its ancestors and itself."""
-    seen = np.eye(len(parents), dtype=np.bool_)
-    for row, parent in enumerate(parents):
-        if not -1 <= parent < row:
-            raise ValueError(f"row {row} cannot follow row {parent}")
-        if parent >= 0:
-            seen[row] |= seen[parent]
-    return seen
 
 
 def _bias(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.plugins.tree import ancestors
+from speccompile.runtime.engines.visibility import seen_rows
 
 __all__ = ["Share", "begins", "feeds", "share_of"]
 
@@ -65,14 +65,10 @@ def share_of(
     """
     rows = len(tokens)
     padded = [*tokens, *[tokens[-1]] * (min_rows - rows)]
-    chain = list(range(-1, len(padded) - 1))
-    follows = chain if parents is None else [*parents, *chain[rows:]]
-    if len(follows) != len(padded) or any(
-        not -1 <= parent < row for row, parent in enumerate(follows)
-    ):
-        raise ValueError(f"the rows of a tree of {rows} cannot follow {parents}")
+    if parents is not None:
+        parents = [*parents, *range(rows - 1, len(padded) - 1)]
     # Of a chain the paged operator is told nothing: it computes the same bits, and sooner.
-    seen = None if follows == chain else ancestors(np.array(follows, np.int64))
+    seen = seen_rows(len(padded), parents)
     return Share(pages, start, rows, rows if last is None else last, padded, seen)
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from speccompile.runtime.engine import Engine, Logits
+from speccompile.runtime.engines.around import AroundEngine
 
 __all__ = ["PaddedEngine"]
 
 
-class PaddedEngine:
+class PaddedEngine(AroundEngine[Engine]):
     """Every step has at least `min_rows` rows.
 
     Libraries take another path for one row (a matrix-vector product, whose sums run in another
@@ -19,20 +20,12 @@ class PaddedEngine:
     """
 
     def __init__(self, engine: Engine, min_rows: int) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self._min_rows = min_rows
 
     @property
     def capacity(self) -> int:
         return self.engine.capacity - (self._min_rows - 1)
-
-    @property
-    def takes_trees(self) -> bool:
-        return self.engine.takes_trees
-
-    @property
-    def length(self) -> int:
-        return self.engine.length
 
     def step(
         self,
@@ -54,6 +47,3 @@ class PaddedEngine:
         logits = self.engine.step([*tokens, *[tokens[-1]] * missing], parents=parents)
         self.engine.rollback(end)
         return logits[rows - wanted : rows]
-
-    def rollback(self, length: int) -> None:
-        self.engine.rollback(length)

@@ -12,31 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.runtime.engine import CacheSharer, Logits
+from speccompile.runtime.engines.around import AroundEngine
 from speccompile.runtime.errors import EngineError
 
 __all__ = ["RestrictedEngine", "read_token_ids"]
 
 
-class RestrictedEngine:
+class RestrictedEngine(AroundEngine[CacheSharer]):
     """Spreads rows [n] of the tokens `token_ids` [n] over rows [V], minus infinity elsewhere."""
 
     def __init__(self, engine: CacheSharer, token_ids: NDArray[np.int32], vocab_size: int) -> None:
         """`token_ids` are below `vocab_size`, in the order of the engine's columns."""
-        self.engine = engine
+        super().__init__(engine)
         self._token_ids = token_ids.astype(np.intp)  # as numpy wants an index: no copy a step
         self._rows: Logits = np.full((1, vocab_size), -np.inf, np.float32)
-
-    @property
-    def capacity(self) -> int:
-        return self.engine.capacity
-
-    @property
-    def length(self) -> int:
-        return self.engine.length
-
-    @property
-    def takes_trees(self) -> bool:
-        return self.engine.takes_trees
 
     def step(
         self,
@@ -53,9 +42,6 @@ class RestrictedEngine:
         for row, values in zip(rows, computed, strict=True):
             row[self._token_ids] = values
         return rows
-
-    def rollback(self, length: int) -> None:
-        self.engine.rollback(length)
 
     def adopt(self, length: int) -> None:
         self.engine.adopt(length)

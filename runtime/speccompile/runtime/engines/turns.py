@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from speccompile.runtime.batch_engine import Rows
 from speccompile.runtime.engine import Engine, Logits
+from speccompile.runtime.engines.around import AroundEngine
 
 __all__ = ["OwnEngine", "TurnsEngine"]
 
@@ -44,24 +45,13 @@ class TurnsEngine:
             raise
 
 
-class OwnEngine:
+class OwnEngine(AroundEngine[Engine]):
     """A sequence that has an engine to itself until it is closed."""
 
     def __init__(self, engine: Engine, idle: list[Engine]) -> None:
         """The engine goes to the `idle` ones at the end."""
-        self._engine, self._idle = engine, idle
-
-    @property
-    def capacity(self) -> int:
-        return self._engine.capacity
-
-    @property
-    def takes_trees(self) -> bool:
-        return self._engine.takes_trees
-
-    @property
-    def length(self) -> int:
-        return self._engine.length
+        super().__init__(engine)
+        self._idle = idle
 
     def step(
         self,
@@ -70,10 +60,7 @@ class OwnEngine:
         parents: Sequence[int] | None = None,
         last: int | None = None,
     ) -> Logits:
-        return self._engine.step(tokens, parents=parents, last=last)
-
-    def rollback(self, length: int) -> None:
-        self._engine.rollback(length)
+        return self.engine.step(tokens, parents=parents, last=last)
 
     def close(self) -> None:
-        self._idle.append(self._engine)
+        self._idle.append(self.engine)

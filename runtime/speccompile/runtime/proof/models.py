@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -10,7 +11,16 @@ from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 
-__all__ = ["Model", "ModelEngine", "Text", "Vector", "exact_law", "mixed", "random_model"]
+__all__ = [
+    "Model",
+    "ModelEngine",
+    "Text",
+    "TextEngine",
+    "Vector",
+    "exact_law",
+    "mixed",
+    "random_model",
+]
 
 Text = tuple[int, ...]
 Vector = NDArray[np.float64]
@@ -37,11 +47,10 @@ class Model:
         return cast("Logits", self._rows[known])
 
 
-class ModelEngine:
-    """An engine (`runtime.engine`) that runs a model; its cache holds the very tokens."""
+class TextEngine(ABC):
+    """An engine (`runtime.engine`) whose rows are a function of the text; its cache holds that."""
 
-    def __init__(self, model: Model, capacity: int = 64) -> None:
-        self._model = model
+    def __init__(self, capacity: int = 64) -> None:
         self._tokens: list[int] = []
         self.capacity = capacity
 
@@ -65,10 +74,25 @@ class ModelEngine:
             parent = row - 1 if parents is None else parents[row]
             texts.append((*(texts[parent] if parent >= 0 else self._tokens), token))
         self._tokens += tokens
-        return np.stack([self._model.row(text) for text in texts[-(last or len(tokens)) :]])
+        return np.stack([self._row(text) for text in texts[-(last or len(tokens)) :]])
 
     def rollback(self, length: int) -> None:
         del self._tokens[length:]
+
+    @abstractmethod
+    def _row(self, text: Text) -> Logits:
+        """Of the token behind `text`, [V]."""
+
+
+class ModelEngine(TextEngine):
+    """Runs a model."""
+
+    def __init__(self, model: Model, capacity: int = 64) -> None:
+        super().__init__(capacity)
+        self._model = model
+
+    def _row(self, text: Text) -> Logits:
+        return self._model.row(text)
 
 
 def exact_law(row: NDArray[np.floating[Any]], sampling: object = None) -> Vector:

@@ -16,7 +16,7 @@ from speccompile.runtime.proof.rows import check_rollback, check_rows, tokens_ne
 from speccompile.runtime.proof.sampled import check_sampling
 from speccompile.runtime.proof.stream import check_stream
 from speccompile.runtime.proof.variants import Variant
-from speccompile.runtime.runner import CHAT_TEMPLATE_FILE, DRAFTS, Runner
+from speccompile.runtime.runner import DRAFTS, Runner
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import AnySession, Session
 
@@ -232,14 +232,10 @@ def _integrity(runner: Runner) -> Check:
 def _encoded(runner: Runner, texts: Sequence[str], plan: Plan) -> list[list[int]]:
     if not texts:
         raise RequestError("there is no prompt to check with; give at least one")
-    chat = CHAT_TEMPLATE_FILE in runner.manifest.files
     room = runner.context - max(plan.tokens, tokens_needed(plan.draft_lengths))
     prompts: list[list[int]] = []
     for number, text in enumerate(texts, 1):
-        if chat:
-            tokens = runner.encode_chat([{"role": "user", "content": text}])
-        else:
-            tokens = runner.encode_raw(text)
+        tokens = runner.encode(text)
         if not 0 < len(tokens) <= room:
             raise RequestError(
                 f"prompt {number} has {len(tokens)} tokens; it must have 1 to {room}, which leaves "

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from speccompile.plugins.laws import mass
 from speccompile.runtime.engine import Engine, Logits, prefill
+from speccompile.runtime.proof.models import Text, TextEngine
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
 
@@ -74,7 +75,7 @@ def sharpened(row: Logits) -> Logits:
     return row * np.float32(2)
 
 
-class TableEngine:
+class TableEngine(TextEngine):
     """Plays an engine whose rows after a `stem` and a `root` token are those of a table [C].
 
     The prompt is the stem, and the root the one token that can follow it: so every token of
@@ -85,6 +86,7 @@ class TableEngine:
     def __init__(
         self, table: Mapping[tuple[int, ...], Logits], stem: Sequence[int], root: int
     ) -> None:
+        super().__init__()
         size = len(table[()])
         self._stem, self._root = [*stem, root], root
         never = np.full(2, -np.inf, np.float32)
@@ -92,43 +94,12 @@ class TableEngine:
         self._to_root = np.full(size + 2, -np.inf, np.float32)
         self._to_root[root] = 0.0
         self._deeper = np.append(np.zeros(size, np.float32), never)
-        self._tokens: list[int] = []
 
-    @property
-    def capacity(self) -> int:
-        return 64
-
-    @property
-    def takes_trees(self) -> bool:
-        return True
-
-    @property
-    def length(self) -> int:
-        return len(self._tokens)
-
-    def step(
-        self,
-        tokens: Sequence[int],
-        *,
-        parents: Sequence[int] | None = None,
-        last: int | None = None,
-    ) -> Logits:
-        if parents is None:
-            parents = range(-1, len(tokens) - 1)
-        paths: list[list[int]] = []
-        for token, parent in zip(tokens, parents, strict=True):
-            paths.append([*(paths[parent] if parent >= 0 else self._tokens), token])
-        self._tokens += tokens
-        return np.stack([self._answer(path) for path in paths[-(last or len(tokens)) :]])
-
-    def rollback(self, length: int) -> None:
-        del self._tokens[length:]
-
-    def _answer(self, path: Sequence[int]) -> Logits:
+    def _row(self, text: Text) -> Logits:
         depth = len(self._stem)
-        if len(path) < depth:
+        if len(text) < depth:
             return self._to_root
-        return self._rows.get(tuple(path[depth:]), self._deeper)
+        return self._rows.get(text[depth:], self._deeper)
 
 
 def _unchanged(row: Logits) -> Logits:
