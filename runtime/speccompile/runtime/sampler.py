@@ -71,14 +71,16 @@ class Sampler:
 
     def signals(self, row: Logits, token: int) -> Signals:
         """What a draft's row says of its own guess."""
-        first = float(row.max())
-        weights = np.exp(row - np.float32(first))
+        best = int(row.argmax())
+        logs = row - row[best]
+        weights = np.exp(logs)
         total = float(weights.sum())
-        # The sum of -p log p, with log p = (row - first) - log(total).
-        # Not as a product of vectors: BLAS would wake threads that then spin beside the engine's.
-        expected = float((weights * np.maximum(row - first, _LOWEST)).sum()) / total
-        entropy = math.log(total) - expected
-        second = np.exp(_largest_but(row, int(row.argmax())) - first)
+        second = math.exp(_largest_but(logs, best))
+        # Entropy is the sum of -p log p, with log p = logs - log(total). Not as a product of
+        # vectors: BLAS would wake threads that then spin beside the engine's.
+        np.maximum(logs, _LOWEST, out=logs)
+        logs *= weights
+        entropy = math.log(total) - float(logs.sum()) / total
         return Signals(entropy, 1.0 / total, second / total, float(weights[token]) / total)
 
     def chances(self, row: Logits, guesses: Sequence[Guess]) -> list[float]:
