@@ -34,6 +34,7 @@ from speccompile.runtime.lossy import LOSSY_RULES
 from speccompile.runtime.options import Options
 from speccompile.runtime.output import Output
 from speccompile.runtime.proof.online import Checked, Watch
+from speccompile.runtime.request import Rule
 from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 from speccompile.runtime.session import AnySession, Session
 
@@ -100,7 +101,7 @@ def command(
     options = _settled(options, runner, session, adapt=adapt, policies=policies)
     if not quiet and (note := speculation_note(runner, draft, options.draft_length)):
         click.echo(note, err=True)
-    watch = _watch(session, options.draft_length or 0) if check else None
+    watch = _watch(session, options) if check else None
     printer = _Printer(runner, session, options, as_json, quiet, watch)
     messages: list[Message] = [{"role": "system", "content": system}] if system else []
     if interactive:
@@ -173,14 +174,16 @@ class _Printer:
         return controller if isinstance(controller, AdaptiveController) else None
 
 
-def _watch(session: AnySession, draft_length: int) -> Watch:
+def _watch(session: AnySession, options: Options) -> Watch:
     """Who is shown all rounds of the session from now on."""
     if not isinstance(session, Session):
         raise RequestError(
             "check: the laws of rounds on a GPU stay there; use --on cpu or --draft ngram"
         )
     watch = Watch()
-    session.controller = Checked(session.controller or FixedController(draft_length), watch)
+    controller = session.controller or FixedController(options.draft_length or 0)
+    rule: Rule = "token" if options.rule == "token" else "traversal"
+    session.controller = Checked(controller, watch, rule)
     return watch
 
 

@@ -138,8 +138,10 @@ def test_logprobs_are_a_table_below_the_text(run: Run) -> None:
     assert all(len(row.split()) == 4 for row in rows)  # the token, its value, the best, its value
 
 
-def test_a_check_passes_and_says_what_it_saw(run: Run) -> None:
-    code, _, err = run("--check", "--temperature", 1, "-n", 30, "--draft", "model", "--no-adapt")
+@pytest.mark.parametrize("rule", ["traversal", "token"])
+def test_a_check_passes_and_says_what_it_saw(run: Run, rule: str) -> None:
+    how = ("--temperature", 1, "-n", 30, "--draft", "model", "--no-adapt", "--rule", rule)
+    code, _, err = run("--check", *how)
     assert code == 0
     assert re.search(r"^-- check passed over 29 tokens: KS 0\.\d+ ", err, re.MULTILINE)
 
