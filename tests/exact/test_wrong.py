@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from speccompile.runtime.drafting.draft import Draft, Effort, Signals
+from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.ensemble import Union
 from speccompile.runtime.drafting.hedge import Hedge
 from speccompile.runtime.drafting.model import ModelDraft
@@ -17,6 +17,7 @@ from speccompile.runtime.proof.enumeration import Decisions, SpentTwiceError, de
 from speccompile.runtime.proof.models import Model, ModelEngine, Text, mixed, random_model
 from speccompile.runtime.request import Rule
 from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.signals import Signals
 from tests.exact import wrong
 from tests.exact.models import masked, near, total_variation
 from tests.exact.rounds import Propose, Shape, drafted, error, grown

@@ -1,4 +1,4 @@
-"""The catalogue's model as TensorRT plans for two GPU architectures, built without a GPU."""
+"""The catalogue's model as TensorRT plans, built without a GPU."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.plans import NEEDS_RTX
 
 pytestmark = [pytest.mark.model, NEEDS_RTX]
 
-ARCHITECTURES = ("sm80", "sm120")
+ARCHITECTURES = ("sm120",)
 LAYERS, MATRICES = 30, 134_479_872  # SmolLM2-135M's, and its int8 weights in bytes
 
 

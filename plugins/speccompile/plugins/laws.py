@@ -23,6 +23,7 @@ __all__ = [
     "argmax",
     "draw",
     "exponential",
+    "largest_but",
     "law",
     "mass",
     "without",
@@ -69,6 +70,12 @@ def argmax(logits: NDArray[np.floating]) -> int | None:
     """
     best = int(logits.argmax())  # of a row with NaNs, the first of these
     return best if np.isfinite(logits[best]) else None
+
+
+def largest_but(values: NDArray[np.floating], index: int) -> float:
+    """The largest of all values [V] but one; minus infinity where there is no other."""
+    rest = [part.max() for part in (values[:index], values[index + 1 :]) if len(part)]
+    return float(max(rest, default=-np.inf))
 
 
 def law(logits: NDArray[np.floating], sampling: Sampling) -> Law | None:

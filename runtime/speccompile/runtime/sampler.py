@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from speccompile.plugins.laws import Law, argmax, draw, law, without
+from speccompile.plugins.laws import Law, argmax, draw, largest_but, law, without
 from speccompile.plugins.schema import MOST_NODES
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import EngineError, RequestError
 from speccompile.runtime.processors.processor import Processor
 from speccompile.runtime.sampling import Randomness, Sampling
 
-__all__ = ["Choice", "Guess", "Sampler", "Signals"]
+__all__ = ["Choice", "Guess", "Sampler"]
 
-_LOWEST = np.float32(-1e4)  # minus infinity times a weight of 0 would not be 0
 _AUDITED_CHANCES = (0.7, 0.12, 0.06, 0.03)  # by rank; not measured
 _SIBLINGS = 1 << 10  # more than a node has children
 _KEPT_NOISE = 64  # positions: more than a round looks at
@@ -38,19 +36,6 @@ class Guess(NamedTuple):
     law: Law | None
 
 
-class Signals(NamedTuple):
-    """What a draft knows of a token that it proposes, from its own law of it.
-
-    `entropy` is in nats; `first` and `second` are the largest probabilities, `probability` is that
-    of the token itself; all at a temperature of 1.
-    """
-
-    entropy: float
-    first: float
-    second: float
-    probability: float
-
-
 class Sampler:
     """Chooses the tokens of one request."""
 
@@ -68,20 +53,6 @@ class Sampler:
         self._processors = tuple(processors)
         self._drafter = drafter
         self._noise: dict[int, NDArray[np.float64]] = {}
-
-    def signals(self, row: Logits, token: int) -> Signals:
-        """What a draft's row says of its own guess."""
-        best = int(row.argmax())
-        logs = row - row[best]
-        weights = np.exp(logs)
-        total = float(weights.sum())
-        second = math.exp(_largest_but(logs, best))
-        # Entropy is the sum of -p log p, with log p = logs - log(total). Not as a product of
-        # vectors: BLAS would wake threads that then spin beside the engine's.
-        np.maximum(logs, _LOWEST, out=logs)
-        logs *= weights
-        entropy = math.log(total) - float(logs.sum()) / total
-        return Signals(entropy, 1.0 / total, second / total, float(weights[token]) / total)
 
     def chances(self, row: Logits, guesses: Sequence[Guess]) -> list[float]:
         """What a draft's row makes of its guesses: the probability of each, at a temperature of 1.
@@ -171,13 +142,13 @@ class Sampler:
         token = argmax(row)
         if token is None:
             raise _refusal(row)
-        return Choice(token, float(row[token]) - _largest_but(row, token))
+        return Choice(token, float(row[token]) - largest_but(row, token))
 
     def _choose(self, row: Law, position: int) -> Choice:
         if self.sampling.audited:
             quotients = self._quotients(row, position)
             best = int(quotients.argmin())
-            ratio = -_largest_but(-quotients, best) / quotients[best]
+            ratio = -largest_but(-quotients, best) / quotients[best]
             return Choice(best, float(np.log(ratio)) * self.sampling.temperature)
         token = draw(row, self.randomness.emit(position))
         if token is None:
@@ -204,12 +175,6 @@ def _largest(row: NDArray[np.floating[Any]], count: int) -> list[int]:
     # The lowest id of equals comes first, as in argmax.
     order = sorted(candidates.tolist(), key=lambda token: (-row[token], token))
     return [token for token in order if row[token] > -np.inf]
-
-
-def _largest_but(values: NDArray[np.floating[Any]], index: int) -> float:
-    """The largest of all values but one."""
-    rest = [part.max() for part in (values[:index], values[index + 1 :]) if len(part)]
-    return float(max(rest, default=-np.inf))
 
 
 def _refusal(row: Logits) -> EngineError | RequestError:

@@ -10,7 +10,7 @@ from speccompile.plugins.laws import draw, law, without
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import EngineError, RequestError
 from speccompile.runtime.proof.chisquare import goodness_of_fit
-from speccompile.runtime.sampler import Sampler, Signals
+from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Randomness, Sampling
 
 ROW = np.array([0.5, 2.0, -1.0, 2.0, 1.0, -np.inf], np.float32)
@@ -131,11 +131,3 @@ def test_the_noise_of_draft_and_target_makes_them_agree_more_often_than_chance()
         agreed += sampler.choose(row, [0] * place).token == sampler.choose(near, [0] * place).token
         chance += float(sampler.law(row, []) @ sampler.law(near, []))
     assert agreed > 1.4 * chance
-
-
-def test_signals_are_those_of_the_row_at_temperature_1() -> None:
-    shares = np.exp(ROW.astype(np.float64)) / np.exp(ROW.astype(np.float64)).sum()
-    entropy = -sum(share * np.log(share) for share in shares if share)
-    found = Sampler(Sampling()).signals(ROW, 4)
-    assert found == pytest.approx(Signals(entropy, shares[1], shares[3], shares[4]), rel=1e-5)
-    assert Sampler(Sampling()).signals(ROW[:1], 0) == pytest.approx((0.0, 1.0, 0.0, 1.0))

@@ -16,8 +16,8 @@ from speccompile.runtime.control.calibration import auc, ece, fit_temperatures
 from speccompile.runtime.control.features import Features
 from speccompile.runtime.control.predictor import Network, Predictor
 from speccompile.runtime.control.survival import Survival
-from speccompile.runtime.drafting.draft import Signals
 from speccompile.runtime.errors import RequestError
+from speccompile.runtime.signals import Signals
 
 __all__ = ["LEAST_AUC", "LEAST_OUTCOMES", "MOST_ECE", "Fit", "fit", "step_microseconds"]
 
@@ -100,7 +100,7 @@ def fit(examples: Sequence[Example], seed: int) -> Fit:
 def step_microseconds(predictor: Predictor) -> float:
     """What a token's features and its confidence take on this host: the median of many."""
     network, features = Network(predictor), Features()
-    ahead, signals = Survival().ahead(), Signals(1.0, 0.8, 0.1, 0.8)
+    ahead, signals = Survival().ahead(), Signals(np.log(np.array([0.8, 0.2], np.float32)), 0)
     times: list[float] = []
     for _ in range(2000):
         features.begin(ahead)

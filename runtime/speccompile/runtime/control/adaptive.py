@@ -16,9 +16,14 @@ from speccompile.runtime.control.predictor import Predictor
 from speccompile.runtime.control.probing import Probing
 from speccompile.runtime.control.siblings import Siblings
 from speccompile.runtime.control.survival import LONGEST, Survival, trial
-from speccompile.runtime.drafting.draft import Effort, Signals
+from speccompile.runtime.drafting.draft import Effort, always
+from speccompile.runtime.signals import Signals
 
 __all__ = ["AdaptiveController", "Worth"]
+
+_KNOWN = 0.15  # doubts about plain decoding's cost that are none
+_SURE = 0.5  # nor are those that are so much of what speculating gains: two standard deviations
+_OBVIOUS = 0.8  # what survives so surely is not watched: signals cost time, and would save little
 
 
 class Worth(NamedTuple):
@@ -66,11 +71,13 @@ class AdaptiveController:
     def effort(self, room: int) -> Effort | None:
         seconds = self._costs.rounds(max(0, min(room, self._longest)), self._again)
         self._tries = False
-        if len(seconds) == 1 or not seconds[0] or self._costs.doubtful:
+        if len(seconds) == 1 or not seconds[0]:
             return None
         ahead = self._survival.ahead()
         plan = Plan(ahead[: len(seconds) - 1], seconds)
         self._rate = plan.rate
+        if self._costs.doubt > max(_KNOWN, _SURE * plan.gain):
+            return None
         affordable = float(seconds[0]) + self._allowance.credit * self._costs.step(1)
         deepest = int(np.searchsorted(seconds, affordable, "right")) - 1
         depth = plan.best(deepest) if deepest > 0 else 0
@@ -82,11 +89,12 @@ class AdaptiveController:
         return Effort(1, 1, self._watch) if self._tries else None
 
     def _planned(self, plan: Plan, depth: int, deepest: int, affordable: float) -> Effort:
-        go_on, reach = self._watch, depth
+        ahead = self._survival.ahead()
+        go_on, reach = always if ahead[depth - 1] > _OBVIOUS else self._watch, depth
         if self._confidence.trusted:
             go_on, reach = _Judgement(self._confidence, plan, deepest).go_on, deepest
         rows = self._again + 1 + reach
-        second = self._siblings.levels(self._survival.ahead()[:depth], rows, self.price)
+        second = self._siblings.levels(ahead[:depth], rows, self.price)
         if self._costs.drafting(reach) + self._costs.step(rows + len(second)) > affordable:
             second = frozenset[int]()
         branches = {level: 1 + (level in second) for level in range(reach)} if second else {}

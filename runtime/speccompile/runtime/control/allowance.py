@@ -12,6 +12,7 @@ __all__ = ["Allowance"]
 
 _RATE = 0.015  # of plain time: what probing may cost for ever
 _GRANT = 1.5  # plain steps: what a request may lose at its start
+_KEPT = 4.0  # plain steps: what a request may lose of what those before it won
 _MOST = 10.0  # plain steps: what may be lost of what was won in this request
 
 
@@ -22,8 +23,8 @@ class Allowance:
         self.credit = _GRANT
 
     def start(self) -> None:
-        """A request begins; of what the last one won, no more stays than the grant."""
-        self.credit = min(self.credit, _GRANT)
+        """A request begins; of what the last ones won, a part stays."""
+        self.credit = min(self.credit, _KEPT)
 
     def book(self, tokens: int, steps: float) -> None:
         """A round emitted `tokens` in the time of so many plain steps."""

@@ -11,7 +11,7 @@ from speccompile.runtime.control.features import Features
 from speccompile.runtime.control.logistic import Shifts, logit, sigmoid
 from speccompile.runtime.control.predictor import Network, Predictor
 from speccompile.runtime.control.survival import LONGEST, Trial, conditional
-from speccompile.runtime.drafting.draft import Signals
+from speccompile.runtime.signals import Signals
 
 __all__ = ["Confidence"]
 

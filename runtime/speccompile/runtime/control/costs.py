@@ -16,7 +16,6 @@ __all__ = ["RoundCosts"]
 
 _RECENT = 15  # rounds whose median is the draft's pace: half of them may be outliers
 _GIVEN = 3  # rounds that a table is worth at first
-_KNOWN = 0.15  # a plain step's cost, to so much of it
 
 
 class RoundCosts:
@@ -64,9 +63,10 @@ class RoundCosts:
         return median([*given, *self._paces])
 
     @property
-    def doubtful(self) -> bool:
-        """Whether it is not known well what a plain step costs, compared to the last round's."""
-        return self._target.uncertainty(1) > _KNOWN
+    def doubt(self) -> float:
+        """How badly it is known what a plain step costs, compared to the last round's: the standard
+        deviation of its logarithm."""
+        return self._target.uncertainty(1)
 
     def learn(self, outcome: Outcome) -> None:
         """Take a round's seconds into account."""

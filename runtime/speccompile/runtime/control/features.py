@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from speccompile.runtime.control.survival import LONGEST, Trial, conditional
-from speccompile.runtime.drafting.draft import Signals
+from speccompile.runtime.signals import Signals
 
 __all__ = ["FEATURES", "Features"]
 
@@ -53,13 +53,13 @@ class Features:
 
     def of(self, signals: Signals, match: int = 0) -> NDArray[np.float32]:
         """Those [12] of the path's next token."""
-        entropy, first, second, probability = signals
+        probability = signals.probability
         position = min(self._position, LONGEST - 1)
         self._values[:] = (
-            entropy,
-            first,
-            second,
-            first - second,
+            signals.entropy,
+            signals.first,
+            signals.second,
+            signals.first - signals.second,
             probability,
             log(max(probability, _LEAST)),
             position / LONGEST,

@@ -8,6 +8,8 @@ more token is worth its seconds where a_(k+1) > rho (T(k+1) - T(k)), Dinkelbach'
 
 from __future__ import annotations
 
+from math import log
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,11 @@ class Plan:
         self._seconds = seconds
         self.rate = float((self._tokens / seconds).max())
         """Tokens a second at the best depth."""
+
+    @property
+    def gain(self) -> float:
+        """The logarithm of that rate over plain decoding's."""
+        return log(self.rate * float(self._seconds[0]))
 
     def best(self, deepest: int) -> int:
         """The depth, at most `deepest`, of most worth at that rate; the least of equals."""

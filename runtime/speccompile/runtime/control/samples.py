@@ -9,7 +9,8 @@ from typing import NamedTuple
 from speccompile.runtime.control.controller import Controller, Outcome
 from speccompile.runtime.control.features import Features
 from speccompile.runtime.control.survival import Survival, trial
-from speccompile.runtime.drafting.draft import Effort, Signals
+from speccompile.runtime.drafting.draft import Effort
+from speccompile.runtime.signals import Signals
 
 __all__ = ["RoundLog", "Sample"]
 

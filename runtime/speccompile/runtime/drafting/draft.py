@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from speccompile.runtime.drafting.proposal import Proposal
-from speccompile.runtime.sampler import Sampler, Signals
+from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.signals import Signals
 
-__all__ = ["Draft", "Effort", "Signals", "always"]
+__all__ = ["Draft", "Effort", "always"]
 
 
 def always(signals: Signals) -> bool:

@@ -11,6 +11,7 @@ from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Engine, Logits, prefill
 from speccompile.runtime.metered import MeteredEngine
 from speccompile.runtime.sampler import Guess, Sampler
+from speccompile.runtime.signals import Signals
 from speccompile.runtime.trees.best_first import Candidate, Node, grow
 
 __all__ = ["ModelDraft"]
@@ -56,7 +57,7 @@ class ModelDraft:
             levels.append(_Level(guesses, sampler.chances(row, guesses) if growing else ()))
             token = guesses[0].token
             path.append(token)
-            if effort.go_on is not always and not effort.go_on(sampler.signals(row, token)):
+            if effort.go_on is not always and not effort.go_on(Signals(row, token)):
                 break
             feed = [token]
         proposal = _grown(levels, effort) if growing else _branched(levels, effort.nodes)

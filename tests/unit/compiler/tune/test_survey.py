@@ -8,20 +8,19 @@ import pytest
 from speccompile.compiler.tune.survey import DEPTH, Survey, survey
 from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.control.controller import FixedController
-from speccompile.runtime.drafting.draft import Signals
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.request import Request
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import Session
-from tests.unit.runtime.control.world import round_of
+from tests.unit.runtime.control.world import round_of, signals_of
 from tests.unit.runtime.tables import Table, TableEngine, greedy_ids, make_table, near_table
 
 TARGET = make_table(1)
 DRAFT = near_table(TARGET, 2, noise=2.5)
 PROMPTS = [[1, 2, 3], [4, 5], [6, 7, 1, 2]]
-SIGNALS = Signals(1.0, 0.6, 0.2, 0.6)
+SIGNALS = signals_of(0.6)
 
 
 def session_of(draft: Table) -> Session:

@@ -26,13 +26,13 @@ def test_what_was_won_may_be_lost_up_to_a_limit() -> None:
     assert allowance.credit == 10.0
 
 
-def test_another_request_is_granted_no_more_than_the_first() -> None:
+def test_a_part_of_what_was_won_stays_for_the_next_request() -> None:
     allowance = Allowance()
     allowance.book(5, 2.0)
     allowance.start()
-    assert allowance.credit == 1.5
+    assert allowance.credit == 4.0
     # And nothing at all while a loss is not made good.
-    allowance.book(1, 3.0)
+    allowance.book(1, 6.0)
     lost = allowance.credit
     allowance.start()
     assert allowance.credit == lost < 0.0

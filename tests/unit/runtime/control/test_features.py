@@ -7,9 +7,9 @@ import pytest
 
 from speccompile.runtime.control.features import FEATURES, Features
 from speccompile.runtime.control.survival import LONGEST, Trial
-from speccompile.runtime.drafting.draft import Signals
+from speccompile.runtime.signals import Signals
 
-SIGNALS = Signals(entropy=1.2, first=0.6, second=0.3, probability=0.25)
+SIGNALS = Signals(np.log(np.array([0.5, 0.25, 0.125, 0.125], np.float32)), 1)
 AHEAD = 0.8 ** np.arange(1.0, LONGEST + 1)
 
 
@@ -24,8 +24,8 @@ def test_they_are_what_is_known_of_a_token() -> None:
     features.start()
     features.begin(AHEAD)
     first, second = named(features), named(features, match=8)
-    assert first["entropy"] == pytest.approx(1.2)
-    assert first["gap"] == pytest.approx(0.3)
+    assert first["entropy"] == pytest.approx(1.75 * log(2))
+    assert first["gap"] == pytest.approx(0.25)
     assert first["log_probability"] == pytest.approx(log(0.25))
     assert (first["position"], second["position"]) == pytest.approx((0.0, 1 / LONGEST))
     # Of the path before it, without the token itself.
@@ -50,4 +50,4 @@ def test_the_last_round_is_remembered_within_a_request() -> None:
 def test_an_impossible_token_has_finite_features() -> None:
     features = Features()
     features.begin(AHEAD)
-    assert np.isfinite(features.of(Signals(0.0, 1.0, 0.0, 0.0))).all()
+    assert np.isfinite(features.of(Signals(np.array([0.0, -np.inf], np.float32), 1))).all()

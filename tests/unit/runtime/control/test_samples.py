@@ -5,9 +5,8 @@ import pytest
 from speccompile.runtime.control.controller import FixedController
 from speccompile.runtime.control.features import FEATURES
 from speccompile.runtime.control.samples import RoundLog
-from speccompile.runtime.drafting.draft import Signals
 from speccompile.runtime.drafting.proposal import Proposal
-from tests.unit.runtime.control.world import CHEAP, World, decode, round_of, steady
+from tests.unit.runtime.control.world import CHEAP, World, decode, round_of, signals_of, steady
 
 
 def test_every_proposed_token_is_a_sample() -> None:
@@ -17,7 +16,7 @@ def test_every_proposed_token_is_a_sample() -> None:
         effort = log.effort(10)
         assert effort is not None
         for probability in (0.9, 0.5, 0.4):
-            assert effort.go_on(Signals(1.0, 0.9, 0.1, probability))
+            assert effort.go_on(signals_of(probability))
         log.learn(round_of(Proposal.chain([0] * 3), path))
     found = [(one.round, one.position, one.tested, one.accepted) for one in log.samples]
     assert found == [

@@ -10,8 +10,9 @@ import numpy as np
 
 from speccompile.runtime.control.controller import Controller, FixedController, Outcome
 from speccompile.runtime.costmodel import step_ms
-from speccompile.runtime.drafting.draft import Effort, Signals
+from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.signals import Signals
 
 __all__ = [
     "CHEAP",
@@ -24,6 +25,7 @@ __all__ = [
     "decode",
     "plain",
     "round_of",
+    "signals_of",
     "steady",
     "switching",
 ]
@@ -132,6 +134,11 @@ def round_of(
     return Outcome(proposal, path, 0, row, rows, draft, seconds - draft, seconds)
 
 
+def signals_of(probability: float) -> Signals:
+    """Those of a token that the draft gives this probability."""
+    return Signals(np.log(np.array([probability, 1.0 - probability], np.float32)), 0)
+
+
 def _text(world: World, tokens: int) -> _Text:
     rng = np.random.default_rng(world.seed)
     luck = rng.random((tokens, 3))  # row by row: a longer text begins as a shorter one
@@ -157,7 +164,7 @@ def _round(
         proposal.add(0, depth)
         told = text.told[position + depth]
         depth += 1
-        if not effort.go_on(Signals(1 - told, told, 1 - told, told)):
+        if not effort.go_on(signals_of(told)):
             break
     path = [0]
     while len(path) <= depth and text.known[position + len(path) - 1]:
