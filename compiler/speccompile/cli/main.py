@@ -20,6 +20,7 @@ _COMMANDS = {
     "run": "Generate text with an artifact.",
     "bench": "Measure an artifact against plain decoding.",
     "quantize": "Compare the precisions that a recipe could have.",
+    "draft": "Train a small draft of a recipe's target.",
     "tune": "Fit an artifact to this host and to its prompts.",
     "verify": "Prove that an artifact is lossless.",
     "inspect": "Show and check what an artifact holds.",

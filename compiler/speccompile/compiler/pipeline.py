@@ -137,7 +137,10 @@ def _vocabulary(recipe: Recipe) -> list[Stage]:
         return []
     text = _text(recipe.calibrate.text, "calibration")
     settings = {"size": recipe.draft.vocabulary, "text": text}
-    return [_stage("vocabulary draft", "vocabulary", ["load target", "check"], settings)]
+    inputs = ["load target", "check"]
+    if recipe.draft.source != "target":
+        inputs.append("load draft")
+    return [_stage("vocabulary draft", "vocabulary", inputs, settings)]
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from speccompile.compiler.draft_vocabulary import choose_tokens
+from speccompile.compiler.draft_vocabulary import choose_tokens, count_tokens
 from speccompile.runtime.errors import SpeccompileError
 
 TEXT = "the cat sat on the mat, and the dog sat on the cat\n" * 3 + "a zebra yawns\n"
@@ -32,8 +33,17 @@ def tokenizer() -> Tokenizer:
     return made
 
 
+def chosen(
+    tokenizer: Tokenizer, text: str, size: int, vocab_size: int = VOCAB_SIZE, *, ends: list[int]
+) -> NDArray[np.int32]:
+    counts = count_tokens(tokenizer, text, vocab_size)
+    return choose_tokens(tokenizer, counts, size, vocab_size=vocab_size, ends=ends)
+
+
 def test_the_frequent_come_after_the_needed_and_before_the_first(tokenizer: Tokenizer) -> None:
-    ids = choose_tokens(tokenizer, TEXT, 270, vocab_size=VOCAB_SIZE, ends=[300])
+    ids = choose_tokens(
+        tokenizer, count_tokens(tokenizer, TEXT, VOCAB_SIZE), 270, vocab_size=VOCAB_SIZE, ends=[300]
+    )
     assert ids.dtype == np.int32
     assert ids.size == 270
     assert (np.diff(ids) > 0).all()
@@ -50,7 +60,9 @@ def test_the_frequent_come_after_the_needed_and_before_the_first(tokenizer: Toke
 
 
 def test_what_is_left_is_filled_by_id(tokenizer: Tokenizer) -> None:
-    ids = choose_tokens(tokenizer, "", 262, vocab_size=VOCAB_SIZE, ends=[])
+    ids = choose_tokens(
+        tokenizer, count_tokens(tokenizer, "", VOCAB_SIZE), 262, vocab_size=VOCAB_SIZE, ends=[]
+    )
     assert ids.tolist()[:260] == [*range(260)]
     assert [tokenizer.id_to_token(token) for token in ids[260:]] == ["<|end|>", "<|user|>"]
 
@@ -58,7 +70,9 @@ def test_what_is_left_is_filled_by_id(tokenizer: Tokenizer) -> None:
 def test_the_choice_is_the_same_every_time(tokenizer: Tokenizer) -> None:
     again = Tokenizer.from_str(tokenizer.to_str())
     first, second = (
-        choose_tokens(each, TEXT, 275, vocab_size=VOCAB_SIZE, ends=[2])
+        choose_tokens(
+            each, count_tokens(each, TEXT, VOCAB_SIZE), 275, vocab_size=VOCAB_SIZE, ends=[2]
+        )
         for each in (tokenizer, again)
     )
     assert first.tolist() == second.tolist()
@@ -68,21 +82,35 @@ def test_bytes_of_a_sentencepiece_tokenizer_are_kept() -> None:
     pieces = {f"<0x{byte:02X}>": 1000 + byte for byte in range(256)}
     words = {f"w{number}": number for number in range(1000)}
     made = Tokenizer(models.BPE(words | pieces, [], byte_fallback=True))
-    ids = choose_tokens(made, "", 300, vocab_size=1256, ends=[7])
+    ids = chosen(made, "", 300, 1256, ends=[7])
     assert ids.tolist() == [*range(44), *range(1000, 1256)]
 
 
 def test_tokens_of_the_padding_are_not_chosen(tokenizer: Tokenizer) -> None:
-    ids = choose_tokens(tokenizer, TEXT, 265, vocab_size=290, ends=[289, 310])
+    ids = choose_tokens(
+        tokenizer, count_tokens(tokenizer, TEXT, 290), 265, vocab_size=290, ends=[289, 310]
+    )
     assert ids.max() == 289
 
 
 @pytest.mark.parametrize("size", [320, 321])
 def test_as_many_as_there_are_is_refused(tokenizer: Tokenizer, size: int) -> None:
     with pytest.raises(SpeccompileError, match=rf"is {size}, but .* only 320 tokens; leave it out"):
-        choose_tokens(tokenizer, TEXT, size, vocab_size=VOCAB_SIZE, ends=[])
+        choose_tokens(
+            tokenizer,
+            count_tokens(tokenizer, TEXT, VOCAB_SIZE),
+            size,
+            vocab_size=VOCAB_SIZE,
+            ends=[],
+        )
 
 
 def test_too_few_for_the_needed_are_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(SpeccompileError, match=r"is 257, but 258 special tokens and bytes"):
-        choose_tokens(tokenizer, TEXT, 257, vocab_size=VOCAB_SIZE, ends=[0])
+        choose_tokens(
+            tokenizer,
+            count_tokens(tokenizer, TEXT, VOCAB_SIZE),
+            257,
+            vocab_size=VOCAB_SIZE,
+            ends=[0],
+        )

@@ -50,6 +50,7 @@ def test_a_draft_of_fewer_tokens_has_them_chosen_and_the_target_is_as_before() -
     restricted = plan(recipe.model_copy(update={"draft": table}))
     stages = {stage.name: stage for stage in restricted}
     assert stages["vocabulary draft"].settings["size"] == 8192
+    assert stages["vocabulary draft"].inputs == ("load target", "check")
     for backend in ("openvino", "onnxruntime"):
         assert stages[f"lower draft {backend}"].inputs[2:] == ("vocabulary draft",)
         assert stages[f"lower target {backend}"].inputs[2:] == ()
@@ -60,6 +61,14 @@ def test_a_draft_of_fewer_tokens_has_them_chosen_and_the_target_is_as_before() -
         *("budget", "vocabulary", "lower", "compile", "quality", "measure"),
     }
     assert "export draft" not in changed
+
+
+def test_a_draft_of_its_own_may_have_counted_its_tokens() -> None:
+    recipe = load_recipe("smollm2-360m-with-135m")
+    assert recipe.draft is not None
+    table = recipe.draft.model_copy(update={"vocabulary": 8192})
+    stages = {stage.name: stage for stage in plan(recipe.model_copy(update={"draft": table}))}
+    assert stages["vocabulary draft"].inputs == ("load target", "check", "load draft")
 
 
 def test_a_key_follows_settings_and_inputs() -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "ArtifactTable",
     "CalibrateTable",
     "ContextTable",
+    "DistilTable",
     "DraftTable",
     "EngineTable",
     "Figure",
@@ -89,8 +90,30 @@ class DraftTable(ModelTable):
     length: DraftLength = "auto"
     """Tokens drafted per round, 1 to 8; "auto" lets the build measure and pick."""
     vocabulary: int = Field(default=0, ge=0)
-    """Tokens that the head computes, and that can be proposed: those of `calibrate.text` and then
-    the first ids (`draft_vocabulary`). 0 is all of them, as always in a plan for a GPU."""
+    """Tokens that the head computes, and that can be proposed: those that a distilled draft was
+    trained on most, else those of `calibrate.text`, and then the first ids (`draft_vocabulary`).
+    0 is all of them, as always in a plan for a GPU."""
+
+
+class DistilTable(Table):
+    """How `speccompile draft distil` makes a draft of the target."""
+
+    count: int = Field(default=4, ge=1, le=64)
+    """Layers of the draft."""
+    layers: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """Which of the target's they are at first; empty: the first ones, and of the last ones every
+    second."""
+    vocabulary: int = Field(default=8192, ge=0)
+    """Tokens that it learns to propose, those that the target says most; 0 is all."""
+    prompts: int = Field(default=4096, ge=1)
+    """Prompts that the target answers, half of the answers greedy."""
+    length: int = Field(default=128, ge=8, le=4096)
+    """Tokens of an answer, at most."""
+    tokens: int = Field(default=8_000_000, ge=1)
+    """Tokens to learn from, prompts included, every time they are read."""
+    rate: float = Field(default=1e-3, gt=0.0, le=1.0)
+    """The highest learning rate."""
+    seed: int = Field(default=0, ge=0)
 
 
 class EngineTable(Table):
@@ -182,6 +205,8 @@ class Recipe(Table):
     # `validate` is taken: pydantic's BaseModel has a method of that name.
     validation: ValidateTable = Field(default=ValidateTable(), alias="validate")
     artifact: ArtifactTable = ArtifactTable()
+    distil: DistilTable | None = None
+    """None is the defaults, where a draft is made; a build does not read it."""
     figures: Annotated[tuple[Figure, ...], Field(strict=False)] = ()
     _origin: Path | None = None
 

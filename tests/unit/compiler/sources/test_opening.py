@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import filter_repo_objects  # type: ignore[attr-defined]
 from numpy.typing import NDArray
 
+from speccompile.compiler.drafts.folder import DraftCheckpoint, write_draft
 from speccompile.compiler.sources import opening
 from speccompile.compiler.sources.checkpoint import Checkpoint, SourceError
 from speccompile.compiler.sources.digest import file_sha256
@@ -55,6 +57,38 @@ def test_folder(write_folder: Callable[..., Path], weights: Weights) -> None:
     checkpoint = open_source(str(folder), file_sha256(folder / "model.safetensors"))
     assert checkpoint.provenance.revision is None
     np.testing.assert_array_equal(checkpoint.tensor("lm_head.weight"), weights["lm_head.weight"])
+
+
+def test_draft(write_folder: Callable[..., Path], weights: Weights, tmp_path: Path) -> None:
+    """Its tables come from the target, which is found and checked by what the draft says of it."""
+    target, folder = write_folder(), tmp_path / "draft"
+    made_for = open_source(str(target))
+    write_draft(
+        folder,
+        config=made_for.config,
+        read=lambda name: 2 * weights[name],
+        int8=False,
+        target=made_for.provenance,
+        token_counts=np.zeros(made_for.config.vocab_size, np.int64),
+        training={},
+    )
+    digest = file_sha256(folder / "weights.safetensors")
+    draft = open_source(str(folder), digest)
+    assert isinstance(draft, DraftCheckpoint)
+    assert draft.provenance.source == str(folder)
+    assert draft.tokenizer == made_for.tokenizer
+    np.testing.assert_array_equal(draft.tensor("lm_head.weight"), weights["lm_head.weight"])
+    name = "model.layers.1.mlp.up_proj.weight"
+    np.testing.assert_array_equal(draft.tensor(name), 2 * weights[name])
+    with pytest.raises(SourceError, match="is expected"):
+        open_source(str(folder), "0" * 64)
+    with (target / "model.safetensors").open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(SourceError, match=r"draft\.json: the draft's target .* is expected"):
+        open_source(str(folder))
+    shutil.rmtree(target)
+    with pytest.raises(SourceError, match=r"draft\.json: the draft's target .*no such file"):
+        open_source(str(folder))
 
 
 def test_wheel(write_gguf: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,46 @@
+"""How far a student's greedy proposals would stand, from which of its first choices were right.
+
+A chain is right up to its first mistake, and up to there it stands behind the target's own text. So
+one pass over that text tells of chains of any length from any place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Acceptance", "acceptance"]
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """Of rounds of chains of one length: how often position i stood, of those before which all
+    stood, and tokens a round, the target's own included."""
+
+    positions: tuple[float, ...]
+    tokens_a_round: float
+
+
+def acceptance(right: Iterable[NDArray[np.bool_]], depth: int) -> Acceptance:
+    """Decode texts with chains of `depth`: `right` [n] of each says which tokens the student would
+    have proposed. The first token of a text is the prompt's, and no round proposes it."""
+    tested, stood = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
+    rounds = tokens = 0
+    for text in right:
+        place = 1
+        while place < len(text):
+            accepted = _run(text[place : place + depth].tolist())
+            stood[:accepted] += 1
+            tested[: min(accepted + 1, depth, len(text) - place)] += 1
+            rounds += 1
+            tokens += min(accepted + 1, len(text) - place)
+            place += accepted + 1
+    shares = np.divide(stood, tested, out=np.zeros(depth), where=tested > 0)
+    return Acceptance(tuple(shares.tolist()), tokens / max(rounds, 1))
+
+
+def _run(right: Sequence[bool]) -> int:
+    return next((place for place, each in enumerate(right) if not each), len(right))

@@ -1,0 +1,208 @@
+"""A decoder in torch, to generate from in batches and to train: the same parts that `emit` emits.
+
+Tensors are kept under their canonical names, so that what was trained is what is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from speccompile.compiler.decoder import DecoderConfig, Rope, layer_norms
+
+__all__ = ["Decoder", "KeyValues"]
+
+
+@dataclass
+class KeyValues:
+    """The keys and values [layers, B, kv heads, capacity, D] of the first `length` slots."""
+
+    keys: Tensor
+    values: Tensor
+    length: int = 0
+
+    @classmethod
+    def of(cls, config: DecoderConfig, batch: int, capacity: int, dtype: torch.dtype) -> KeyValues:
+        """An empty cache."""
+        shape = (config.layers, batch, config.kv_heads, capacity, config.head_dim)
+        return cls(torch.zeros(shape, dtype=dtype), torch.zeros(shape, dtype=dtype))
+
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these sequences [b] only."""
+        self.keys, self.values = self.keys[:, rows], self.values[:, rows]
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """A decoder of `config` over `tensors` by canonical name."""
+
+    config: DecoderConfig
+    tensors: Mapping[str, Tensor]
+
+    def hidden(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        visible: Tensor | None = None,
+        cache: KeyValues | None = None,
+    ) -> Tensor:
+        """What the head gets [B, N, hidden] for `tokens` [B, N].
+
+        Without a cache every row sees those before it. With one, the rows are appended to it;
+        `positions` [B, N] and `visible` [B, N, slots] then say where they are and which slots they
+        see.
+        """
+        config = self.config
+        if positions is None:
+            positions = torch.arange(tokens.shape[1])[None].expand_as(tokens)
+        rows = functional.embedding(tokens, self.tensors["model.embed_tokens.weight"])
+        rows = rows.to(self.tensors["model.norm.weight"].dtype)  # of sums, where tables are short
+        rows = rows * config.embedding_scale if config.embedding_scale != 1.0 else rows
+        if config.learned_positions:
+            rows = rows + self.tensors["model.embed_positions.weight"][positions]
+        for index in range(config.layers):
+            rows = self._layer(index, rows, positions, visible, cache)
+        if cache is not None:
+            cache.length += tokens.shape[1]
+        return self._norm("norm", "model", rows)
+
+    def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
+        """Those [..., V] of rows of `hidden`; of a `head` with some of its rows only, as many."""
+        config = self.config
+        if head is None:
+            name = "model.embed_tokens" if config.tied_embeddings else "lm_head"
+            head = self.tensors[f"{name}.weight"]
+        logits = functional.linear(hidden, head)
+        logits = logits * config.logit_scale if config.logit_scale != 1.0 else logits
+        if config.logit_softcap is not None:
+            logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
+        return logits
+
+    def _layer(
+        self,
+        index: int,
+        rows: Tensor,
+        positions: Tensor,
+        visible: Tensor | None,
+        cache: KeyValues | None,
+    ) -> Tensor:
+        name, norms, scale = f"model.layers.{index}", layer_norms(self.config), None
+        if self.config.residual_scale != 1.0:
+            scale = self.config.residual_scale
+        branch = self._norm(norms.before_attention, name, rows)
+        branch = self._attention(index, branch, positions, visible, cache)
+        branch = self._norm(norms.after_attention, name, branch)
+        rows = rows + (branch if scale is None else branch * scale)
+        branch = self._norm(norms.before_mlp, name, rows)
+        branch = self._norm(norms.after_mlp, name, self._mlp(f"{name}.mlp", branch))
+        return rows + (branch if scale is None else branch * scale)
+
+    def _attention(
+        self,
+        index: int,
+        rows: Tensor,
+        positions: Tensor,
+        visible: Tensor | None,
+        cache: KeyValues | None,
+    ) -> Tensor:
+        config, kind = self.config, self.config.kind(index)
+        name = f"model.layers.{index}.self_attn"
+        query = self._heads(f"{name}.q_proj", f"{name}.q_norm", rows, config.heads)
+        key = self._heads(f"{name}.k_proj", f"{name}.k_norm", rows, config.kv_heads)
+        value = self._heads(f"{name}.v_proj", None, rows, config.kv_heads)
+        if kind.rope is not None:
+            query = _rotated(query, positions, kind.rope)
+            key = _rotated(key, positions, kind.rope)
+        if cache is not None:
+            here = slice(cache.length, cache.length + rows.shape[1])
+            cache.keys[index][:, :, here], cache.values[index][:, :, here] = key, value
+            key = cache.keys[index][:, :, : here.stop]
+            value = cache.values[index][:, :, : here.stop]
+        mixed = self._mixed(query, key, value, _seen(positions, visible, kind.window))
+        return self._linear(f"{name}.o_proj", mixed.transpose(1, 2).flatten(2))
+
+    def _mixed(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
+        scale, softcap = self.config.attention_scale, self.config.attention_softcap
+        if softcap is None and seen is not None and query.shape[2] == 1:
+            # The heads of a group as rows of one: their keys are read once.
+            grouped = query.reshape(*key.shape[:2], -1, key.shape[3])
+            mixed = functional.scaled_dot_product_attention(grouped, key, value, seen, scale=scale)
+            return mixed.reshape(query.shape)
+        if softcap is None:
+            return functional.scaled_dot_product_attention(
+                query, key, value, seen, is_causal=seen is None, scale=scale, enable_gqa=True
+            )
+        groups = self.config.heads // self.config.kv_heads
+        key, value = (each.repeat_interleave(groups, 1) for each in (key, value))
+        scores = softcap * torch.tanh(query @ key.transpose(2, 3) * (scale / softcap))
+        if seen is None:
+            seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+        return scores.masked_fill(~seen, -torch.inf).softmax(-1).to(value.dtype) @ value
+
+    def _heads(self, name: str, norm: str | None, rows: Tensor, heads: int) -> Tensor:
+        """[B, heads, N, D] of a projection, normalized where the family does."""
+        config = self.config
+        rows = self._linear(name, rows)
+        if norm and config.query_key_norm == "all_heads":
+            rows = self._rms_norm(norm, rows)
+        rows = rows.reshape(*rows.shape[:2], heads, config.head_dim)
+        if norm and config.query_key_norm == "head":
+            rows = self._rms_norm(norm, rows)
+        return rows.transpose(1, 2)
+
+    def _mlp(self, name: str, rows: Tensor) -> Tensor:
+        up = self._linear(f"{name}.up_proj", rows)
+        acted = self._linear(f"{name}.gate_proj", rows) if self.config.gated else up
+        if self.config.activation == "silu":
+            acted = functional.silu(acted)
+        else:
+            tanh = self.config.activation == "gelu_tanh"
+            acted = functional.gelu(acted, approximate="tanh" if tanh else "none")
+        return self._linear(f"{name}.down_proj", acted * up if self.config.gated else acted)
+
+    def _norm(self, norm: str | None, owner: str, rows: Tensor) -> Tensor:
+        if norm is None:
+            return rows
+        name = f"{owner}.{norm}"
+        if self.config.norm == "rms":
+            return self._rms_norm(name, rows)
+        weight, bias = self.tensors[f"{name}.weight"], self.tensors[f"{name}.bias"]
+        return functional.layer_norm(rows, weight.shape, weight, bias, self.config.norm_epsilon)
+
+    def _rms_norm(self, name: str, rows: Tensor) -> Tensor:
+        weight = self.tensors[f"{name}.weight"]
+        return functional.rms_norm(rows, weight.shape, weight, self.config.norm_epsilon)
+
+    def _linear(self, name: str, rows: Tensor) -> Tensor:
+        return functional.linear(
+            rows, self.tensors[f"{name}.weight"], self.tensors.get(f"{name}.bias")
+        )
+
+
+def _rotated(rows: Tensor, positions: Tensor, rope: Rope) -> Tensor:
+    """[B, heads, N, D] turned by position; channels half of the rotated ones apart are a pair."""
+    frequencies = torch.tensor(rope.frequencies, dtype=torch.float32)
+    angles = positions[:, None, :, None].float() * frequencies
+    cosine = (torch.cos(angles) * rope.attention_factor).to(rows.dtype)
+    sine = (torch.sin(angles) * rope.attention_factor).to(rows.dtype)
+    half = len(rope.frequencies)
+    first, second, rest = rows.tensor_split((half, 2 * half), 3)
+    turned = (first * cosine - second * sine, second * cosine + first * sine, rest)
+    return torch.cat(turned, 3)
+
+
+def _seen(positions: Tensor, visible: Tensor | None, window: int | None) -> Tensor | None:
+    """Which slots rows see, to be broadcast over heads; None is all up to their own."""
+    if visible is None and (window is None or window >= positions.shape[1]):
+        return None
+    if window is None:
+        return visible[:, None] if visible is not None else None
+    if visible is not None:
+        raise ValueError("a cache of sequences that slide is not kept")
+    distance = positions[:, :, None] - positions[:, None, :]
+    return ((distance >= 0) & (distance < window))[:, None]

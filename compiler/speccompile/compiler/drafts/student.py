@@ -1,0 +1,86 @@
+"""What is trained: some of a target's layers, with its tables, which stay as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.drafts.decoder import Decoder
+from speccompile.compiler.quantize import TensorReader
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["Student", "default_layers", "open_target"]
+
+_TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
+
+
+def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
+    """The target in bfloat16: what a machine generates fastest from, and close enough to learn."""
+    tensors = {name: torch.from_numpy(read(name)).bfloat16() for name in tensor_shapes(config)}
+    return Decoder(config, tensors)
+
+
+def default_layers(count: int, layers: int) -> tuple[int, ...]:
+    """`count` of a target's `layers`: the first ones read, the last ones write, and those between
+    can be done without soonest."""
+    first = (count + 1) // 2
+    late = [layers - 1 - 2 * step for step in range(count - first)]
+    return (*range(first), *reversed(late))
+
+
+@dataclass(frozen=True)
+class Student:
+    """A decoder of a target's `layers`, whose head has the tokens `vocabulary` [K], rising.
+
+    `trained` are its own tensors, in fp32; the tables are the target's.
+    """
+
+    decoder: Decoder
+    trained: dict[str, Tensor]
+    head: Tensor
+    vocabulary: Tensor
+
+    @classmethod
+    def of(
+        cls, target: DecoderConfig, read: TensorReader, layers: Sequence[int], vocabulary: Tensor
+    ) -> Student:
+        """One that begins as those layers of the target are, last norm included."""
+        if wrong := [layer for layer in layers if not 0 <= layer < target.layers]:
+            raise SpeccompileError(
+                f"draft.distil.layers has {wrong[0]}, but the target's are 0 to {target.layers - 1}"
+            )
+        kinds = tuple(target.layer_kinds[layer] for layer in layers)
+        config = replace(target, layer_kinds=kinds)
+        trained, tables = dict[str, Tensor](), dict[str, Tensor]()
+        for name in tensor_shapes(config):
+            values = torch.tensor(read(_of_target(name, layers)))  # a copy: it will change
+            if name in _TABLES:
+                tables[name] = values.bfloat16()
+            else:
+                trained[name] = values.requires_grad_()
+        table = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
+        decoder = Decoder(config, {**tables, **trained})
+        return cls(decoder, trained, tables[table][vocabulary], vocabulary)
+
+    def read(self, name: str) -> NDArray[np.float32]:
+        """A tensor as it was trained."""
+        return self.trained[name].detach().numpy()
+
+    def logits(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """Those [n, K], in fp32, behind the places of `tokens` where `rows` [B, N] is true."""
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = self.decoder.hidden(tokens)[rows]
+            return self.decoder.logits(hidden, self.head).float()
+
+
+def _of_target(name: str, layers: Sequence[int]) -> str:
+    parts = name.split(".")
+    if parts[:2] == ["model", "layers"]:
+        parts[2] = str(layers[int(parts[2])])
+    return ".".join(parts)

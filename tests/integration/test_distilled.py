@@ -1,0 +1,66 @@
+"""A draft made of a target by the command, and the artifact that it drafts in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from speccompile.cli.main import cli
+from speccompile.compiler.build import build
+from speccompile.compiler.drafts.folder import DRAFT_FILE
+from speccompile.compiler.execute import Observer
+from speccompile.compiler.recipe import load_recipe
+from speccompile.runtime.artifact import open_artifact
+from speccompile.runtime.engines.restricted import read_token_ids
+
+_DISTIL = """
+[distil]
+layers = [1]
+prompts = 24
+length = 12
+tokens = 4000
+vocabulary = 400
+"""
+
+
+@pytest.fixture(scope="module")
+def draft(recipe_file: Path, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("drafts")
+    recipe, output = folder / "tiny.toml", folder / "tiny"
+    recipe.write_text(recipe_file.read_text("utf-8") + _DISTIL, encoding="utf-8")
+    how = ["draft", "distil", str(recipe), "-o", str(output), "--cache", str(cache)]
+    stopped = CliRunner().invoke(cli, [*how, "--minutes", "0"])
+    assert "Not all is learned yet" in stopped.stdout
+    done = CliRunner().invoke(cli, how)
+    assert done.exit_code == 0, done.output
+    assert "layers 1, after" in done.stdout
+    assert "tokens a round" in done.stdout
+    assert f'draft.source = "{output}"' in done.stdout.replace("\n", "")
+    return output
+
+
+def test_it_says_how_it_was_trained(draft: Path) -> None:
+    training = json.loads((draft / DRAFT_FILE).read_text("utf-8"))["training"]
+    assert training["layers"] == [1]
+    assert training["tokens"] >= 4000
+    assert training["responses"] == 24
+    assert {*training["held_out"]} == {"chat", "code"}
+    assert training["curve"][-1]["tokens"] >= training["curve"][0]["tokens"]
+
+
+def test_it_drafts_for_its_target(
+    draft: Path, recipe_file: Path, cache: Path, tmp_path: Path
+) -> None:
+    text = recipe_file.read_text("utf-8")
+    text = text.replace("[draft]", f'[draft]\nsource = "{draft}"\nvocabulary = 400')
+    recipe = tmp_path / "drafted.toml"
+    recipe.write_text(text, encoding="utf-8")
+    built = build(load_recipe(str(recipe)), tmp_path / "drafted", cache=cache, observer=Observer())
+    artifact = open_artifact(built.path)  # a build proves that it is lossless
+    engine = artifact.manifest.engines["draft"]
+    assert not engine.shares_cache
+    assert engine.token_ids is not None
+    assert len(read_token_ids(artifact.path(engine.token_ids), 512)) == 400
