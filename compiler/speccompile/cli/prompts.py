@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO
 
+from speccompile.compiler.drafts.prompt_file import entry_of_text, read_prompt_file
 from speccompile.runtime.chat import Message
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.runner import Runner
@@ -40,12 +37,7 @@ class Prompt:
 
 
 def read_prompts(path: Path | None = None) -> list[str]:
-    """The prompts of a file, by its ending; without a path, the list that ships.
-
-    ``.txt`` has one prompt a line, with ``\\n`` for a line break; ``.jsonl`` and ``.jsonl.gz`` have
-    one object a line, whose ``prompt`` is a text or whose ``turns`` begin with one. Empty lines are
-    skipped. Raises RequestError, naming the file and line, for anything else.
-    """
+    """The prompts of a file (`read_prompt_file`); without a path, the list that ships."""
     if path is None:
         return [prompt.text for prompt in read_sets(())]
     return [prompt.text for prompt in _read(path)]
@@ -69,8 +61,8 @@ def encode(runner: Runner, texts: Sequence[str], *, raw: bool) -> list[list[int]
 def read_sets(sources: Sequence[str]) -> list[Prompt]:
     """The prompts of several sets, one set after the other; without sources, the list that ships.
 
-    A source is a file (`read_prompts`), whose objects may have a ``category``, or ``builtin:`` and
-    one of the `SHIPPED_SETS`. A set has the name of its file, without the ending.
+    A source is a file (`read_prompt_file`), or ``builtin:`` and one of the `SHIPPED_SETS`. A set
+    has the name of its file, without the ending.
     """
     if not sources:
         return _shipped("speccompile.compiler", "prompts.txt", "default")
@@ -116,63 +108,9 @@ def _read_source(source: str) -> list[Prompt]:
 
 def _shipped(package: str, file: str, name: str) -> list[Prompt]:
     text = files(package).joinpath(file).read_text("utf-8")
-    return [_prompt_of_text(line, name) for line in text.split("\n") if line.strip()]
+    return [Prompt(entry_of_text(line).text, name) for line in text.split("\n") if line.strip()]
 
 
 def _read(path: Path) -> list[Prompt]:
-    if not path.name.endswith((".txt", ".jsonl", ".jsonl.gz")):
-        raise RequestError(f"{path}: the name of a list must end in .txt, .jsonl or .jsonl.gz")
     name = path.name.removesuffix(".gz").rpartition(".")[0]
-    read = _prompt_of_text if path.suffix == ".txt" else _prompt_of_json
-    prompts: list[Prompt] = []
-    for number, line in enumerate(_lines(path), start=1):
-        if line.strip():
-            try:
-                prompts.append(read(line, name))
-            except ValueError as error:
-                raise RequestError(f"{path}:{number}: {error}") from error
-    if not prompts:
-        raise RequestError(f"{path}: has no prompts; give at least one line")
-    return prompts
-
-
-def _lines(path: Path) -> Iterator[str]:
-    """Lines without their ends; nothing but a line break ends one, as JSON Lines has it."""
-    try:
-        with _open(path) as file:
-            for line in file:
-                yield line.removesuffix("\n")
-    except UnicodeDecodeError as error:
-        raise RequestError(f"{path}: is not UTF-8 text ({error.reason})") from error
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RequestError(f"{path}: is not a whole gzip file ({error})") from error
-    except OSError as error:
-        raise RequestError(f"{path}: {error.strerror}") from error
-
-
-def _open(path: Path) -> IO[str]:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig")
-    return path.open(encoding="utf-8-sig")
-
-
-def _prompt_of_text(line: str, name: str) -> Prompt:
-    return Prompt(line.replace("\\n", "\n"), name)
-
-
-def _prompt_of_json(line: str, name: str) -> Prompt:
-    try:
-        entry = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"is not JSON: {error.msg} at column {error.colno}") from error
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
-    match entry:
-        case {"prompt": str(prompt)} | {"turns": [str(prompt), *_]} if prompt.strip():
-            category = entry.get("category", "")
-        case _:
-            raise ValueError("needs a text under `prompt`, or a list of texts under `turns`")
-    if not isinstance(category, str):
-        raise ValueError("has a `category` that is no text")
-    (prompt + category).encode()  # a lone surrogate is JSON, but no text: that is a ValueError
-    return Prompt(prompt, name, category)
+    return [Prompt(entry.text, name, entry.category) for entry in read_prompt_file(path)]

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
+from speccompile.compiler.drafts.folder import DRAFT_FILE, draft_digest
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.recipes.schema import ModelTable
 from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_version
@@ -97,7 +98,9 @@ def _source_digest() -> str:
 
 
 def _load(name: str, model: ModelTable) -> Stage:
-    settings = {"source": model.source, "sha256": model.sha256}
+    settings: dict[str, object] = {"source": model.source, "sha256": model.sha256}
+    if (Path(model.source) / DRAFT_FILE).is_file():
+        settings["draft"] = draft_digest(Path(model.source))  # it is trained again and again
     return _stage(f"load {name}", "load", settings=settings)
 
 

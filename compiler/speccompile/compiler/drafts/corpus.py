@@ -18,8 +18,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from speccompile.compiler.drafts.chitchat import chitchat_openings
+from speccompile.compiler.drafts.prompt_file import read_prompt_file
 
-__all__ = ["Prompt", "builtin_prompts", "split"]
+__all__ = ["Prompt", "builtin_prompts", "file_prompts", "split"]
 
 Kind = Literal["chat", "code", "text"]
 
@@ -51,7 +52,8 @@ class Prompt(NamedTuple):
 
 
 def builtin_prompts(seed: int) -> list[Prompt]:
-    """Some 40,000, of which any beginning is half chat, two fifths code and one tenth text.
+    """Some 40,000, of which any beginning is half chat, two fifths code and one tenth text, until
+    all chat is told: some 27,000.
 
     The same Python and packages give the same.
     """
@@ -59,6 +61,12 @@ def builtin_prompts(seed: int) -> list[Prompt]:
     kept = [each for each in dict.fromkeys(found) if 0 < len(each.text) <= _LONGEST]
     order = np.random.default_rng(seed).permutation(len(kept))
     return list(_mixed([kept[index] for index in order]))
+
+
+def file_prompts(path: Path) -> list[Prompt]:
+    """A user's own (`read_prompt_file`), each once, as messages to the target. Raises RequestError
+    for a file that is no list of prompts."""
+    return list(dict.fromkeys(_chat(entry.text) for entry in read_prompt_file(path)))
 
 
 def split(prompts: Sequence[Prompt], share: float) -> tuple[list[Prompt], list[Prompt]]:

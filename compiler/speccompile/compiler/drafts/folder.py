@@ -41,7 +41,7 @@ from speccompile.compiler.weights import SCALE_SUFFIX, WEIGHTS_FILE, Weights
 from speccompile.compiler.weights_writer import WeightsWriter
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DRAFT_FILE", "TABLES", "DraftCheckpoint", "write_draft"]
+__all__ = ["DRAFT_FILE", "TABLES", "DraftCheckpoint", "draft_digest", "write_draft"]
 
 DRAFT_FILE = "draft.json"
 TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
@@ -122,6 +122,11 @@ class DraftCheckpoint:
                 f"{self._folder / DRAFT_FILE}: the draft's target cannot be opened ({error}); "
                 "it works with no other, so bring that back, or train the draft again"
             ) from error
+
+
+def draft_digest(folder: Path) -> str:
+    """The SHA-256 of a draft's weights, as its description has it."""
+    return _read(folder / DRAFT_FILE).sha256
 
 
 def _read(path: Path) -> _Draft:

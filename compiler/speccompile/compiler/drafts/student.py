@@ -12,12 +12,11 @@ from torch import Tensor
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.drafts.decoder import Decoder
+from speccompile.compiler.drafts.folder import TABLES
 from speccompile.compiler.quantize import TensorReader
 from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["Student", "default_layers", "open_target"]
-
-_TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
 
 
 def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
@@ -60,7 +59,7 @@ class Student:
         trained, tables = dict[str, Tensor](), dict[str, Tensor]()
         for name in tensor_shapes(config):
             values = torch.tensor(read(_of_target(name, layers)))  # a copy: it will change
-            if name in _TABLES:
+            if name in TABLES:
                 tables[name] = values.bfloat16()
             else:
                 trained[name] = values.requires_grad_()

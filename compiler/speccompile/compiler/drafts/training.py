@@ -214,6 +214,7 @@ class Trainer:
         with torch.no_grad():
             for name, value in self.student.trained.items():
                 value.copy_(tensors[f"weight.{name}"])
-                self._optimizer.state[value] = {
-                    key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")
-                }
+                if self._step:
+                    self._optimizer.state[value] = {
+                        key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")
+                    }

