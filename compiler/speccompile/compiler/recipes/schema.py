@@ -110,7 +110,7 @@ class DistilTable(Table):
     """Prompts that the target answers, half of the answers greedy."""
     length: int = Field(default=128, ge=8, le=4096)
     """Tokens of an answer, at most."""
-    tokens: int = Field(default=8_000_000, ge=1)
+    tokens: int = Field(default=2_500_000, ge=1)
     """Tokens to learn from, prompts included, every time they are read."""
     rate: float = Field(default=1e-3, gt=0.0, le=1.0)
     """The highest learning rate."""
