@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,8 +16,9 @@ from tokenizers import Tokenizer
 
 from speccompile.compiler.draft_vocabulary import choose_tokens
 from speccompile.compiler.drafts.acceptance import Acceptance
-from speccompile.compiler.drafts.corpus import Prompt, builtin_prompts, split
+from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
 from speccompile.compiler.drafts.folder import write_draft
+from speccompile.compiler.drafts.prompt import Kind, Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
@@ -31,6 +32,7 @@ __all__ = ["Distilled", "Observer", "distil"]
 
 _HELD_OUT = 0.05
 _TESTED = 96  # held-out prompts, of each kind, at most
+_TESTED_KINDS: tuple[Kind, ...] = ("chat", "code")
 _POINTS = 24  # of the curve
 _LONGEST_PROMPT = 256  # tokens: what is longer is left out
 
@@ -55,7 +57,7 @@ class Distilled:
     done: bool
     tokens: int
     curve: Sequence[Point]
-    acceptance: dict[str, Acceptance]
+    acceptance: Mapping[Kind, Acceptance]
 
 
 def distil(
@@ -71,7 +73,10 @@ def distil(
     target = open_checkpoint(
         recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
     )
-    taught, held_out = _responses(target, settings, cache / "drafts", observer)
+    shards = _shards(target, settings, cache / "drafts")
+    _answer(target, shards, observer)
+    held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
+    taught = shards[""].read()
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     counts = _counts(taught, target.config.vocab_size)
     vocabulary = _vocabulary(target, counts, settings.vocabulary)
@@ -82,7 +87,7 @@ def distil(
         taught,
         [response for responses in held_out.values() for response in responses],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
-        cache / "drafts" / _key("training", target, settings.model_dump(mode="json")),
+        _training_folder(target, settings, shards),
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
     found = {kind: trainer.evaluate(responses) for kind, responses in held_out.items()}
@@ -113,11 +118,19 @@ def _key(what: str, target: Checkpoint, settings: object) -> str:
     return f"{what}-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
 
 
-def _responses(
-    target: Checkpoint, settings: DistilTable, cache: Path, observer: Observer
-) -> tuple[list[Response], dict[str, list[Response]]]:
-    """To learn from, and to test on by kind of prompt."""
-    learned, held_out = split(builtin_prompts(settings.seed), _HELD_OUT)
+def _training_folder(
+    target: Checkpoint, settings: DistilTable, shards: Mapping[str, Shards]
+) -> Path:
+    """It depends on the answers too, whose folders are named by all that these depend on."""
+    answers = {kind: each.folder.name for kind, each in shards.items()}
+    name = _key("training", target, [settings.model_dump(mode="json"), answers])
+    return shards[""].folder.parent / name
+
+
+def _shards(target: Checkpoint, settings: DistilTable, cache: Path) -> dict[str, Shards]:
+    """Prompts to learn from, under "", and to test on, by kind; with a user's own before ours."""
+    own = file_prompts(settings.own) if settings.own else []
+    learned, held_out = split([*own, *builtin_prompts(settings.seed)], _HELD_OUT)
     encode = _Encoder(target.tokenizer)
 
     def shards(prompts: Iterable[Prompt], count: int, *, greedy: bool) -> Shards:
@@ -125,22 +138,24 @@ def _responses(
         key = _key("responses", target, [settings.length, settings.seed, greedy, ids])
         return Shards(cache / key, ids, settings.length, settings.seed, greedy)
 
-    jobs = {"": shards(learned, settings.prompts, greedy=False)}
-    for kind in ("chat", "code"):
+    found = {"": shards(learned, settings.prompts, greedy=False)}
+    for kind in _TESTED_KINDS:
         of_kind = (each for each in held_out if each.kind == kind)
-        jobs[kind] = shards(of_kind, _TESTED, greedy=True)
+        found[kind] = shards(of_kind, _TESTED, greedy=True)
+    return found
+
+
+def _answer(target: Checkpoint, shards: Mapping[str, Shards], observer: Observer) -> None:
     decoder = open_target(target.config, target.tensor)
-    total = sum(job.count for job in jobs.values())
+    total = sum(each.count for each in shards.values())
     done = said = 0
-    for job in jobs.values():
+    for each in shards.values():
 
         def report(number: int, tokens: int, done: int = done, said: int = said) -> None:
             observer.responding(done + number, total, said + tokens)
 
-        said += job.generate(decoder, target.tokenizer.eos_token_ids, report)
-        done += job.count
-    taught = jobs.pop("").read()
-    return taught, {kind: job.read() for kind, job in jobs.items()}
+        said += each.generate(decoder, target.tokenizer.eos_token_ids, report)
+        done += each.count
 
 
 class _Encoder:

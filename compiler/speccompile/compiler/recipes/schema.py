@@ -106,6 +106,8 @@ class DistilTable(Table):
     second."""
     vocabulary: int = Field(default=8192, ge=0)
     """Tokens that it learns to propose, those that the target says most; 0 is all."""
+    own: File | None = None
+    """A .txt, .jsonl or .jsonl.gz file of prompts, which come before those built in."""
     prompts: int = Field(default=4096, ge=1)
     """Prompts that the target answers, half of the answers greedy."""
     length: int = Field(default=128, ge=8, le=4096)
