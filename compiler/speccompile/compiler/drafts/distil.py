@@ -18,7 +18,7 @@ from speccompile.compiler.draft_vocabulary import choose_tokens
 from speccompile.compiler.drafts.acceptance import Acceptance
 from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
 from speccompile.compiler.drafts.folder import write_draft
-from speccompile.compiler.drafts.prompt import Kind, Prompt
+from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
@@ -32,7 +32,7 @@ __all__ = ["Distilled", "Observer", "distil"]
 
 _HELD_OUT = 0.05
 _TESTED = 96  # held-out prompts, of each kind, at most
-_TESTED_KINDS: tuple[Kind, ...] = ("chat", "code")
+_TESTED_KINDS = ("chat", "code")
 _POINTS = 24  # of the curve
 _LONGEST_PROMPT = 256  # tokens: what is longer is left out
 
@@ -57,7 +57,7 @@ class Distilled:
     done: bool
     tokens: int
     curve: Sequence[Point]
-    acceptance: Mapping[Kind, Acceptance]
+    acceptance: Mapping[str, Acceptance]
 
 
 def distil(
