@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from speccompile.cli.build_summary import print_summary
 from speccompile.cli.engines import engine_keys, engine_option
+from speccompile.cli.options import cache_option
 from speccompile.cli.progress import stage_progress
 from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
@@ -28,11 +29,7 @@ __all__ = ["command"]
     help="Folder of the artifact; default: artifacts/NAME.",
 )
 @engine_option
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="Downloads and finished stages; default: $SPECCOMPILE_CACHE, else ~/.cache/speccompile.",
-)
+@cache_option
 @click.option(
     "--dump-stages",
     type=click.Path(path_type=Path),

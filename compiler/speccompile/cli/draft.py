@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.recipe import load_recipe
@@ -42,11 +43,7 @@ def command() -> None:
     type=click.FloatRange(min=0.0),
     help="Stop in time and write what is learned by then; the same command goes on.",
 )
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="Responses and training states; default: $SPECCOMPILE_CACHE, else ~/.cache/speccompile.",
-)
+@cache_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result, but no progress.")
 def distil(
     recipe: str, output: Path, minutes: float | None, cache: Path | None, quiet: bool

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["artifact_argument", "on_options", "read_text", "threads_option"]
+__all__ = ["artifact_argument", "cache_option", "on_options", "read_text", "threads_option"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -16,6 +16,15 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 def artifact_argument(command: _Command) -> _Command:
     """ARTIFACT: a folder; whether it is an artifact is for the runtime to say."""
     return click.argument("artifact", type=click.Path(path_type=Path))(command)
+
+
+def cache_option(command: _Command) -> _Command:
+    """--cache: None is the user's own."""
+    return click.option(
+        "--cache",
+        type=click.Path(path_type=Path),
+        help="Downloads and finished work; default: $SPECCOMPILE_CACHE, else ~/.cache/speccompile.",
+    )(command)
 
 
 def threads_option(command: _Command) -> _Command:

@@ -9,7 +9,7 @@ from importlib.resources import files
 from itertools import zip_longest
 from pathlib import Path
 
-from speccompile.compiler.drafts.prompt_file import entry_of_text, read_prompt_file
+from speccompile.compiler.prompt_file import entry_of_text, read_prompt_file
 from speccompile.runtime.chat import Message
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.runner import Runner

@@ -20,6 +20,7 @@ from rich.table import Table
 from speccompile.cli.bench_report import require_drawing
 from speccompile.cli.comparison_report import Circumstances, render_comparison
 from speccompile.cli.comparison_view import Column, View, views
+from speccompile.cli.options import cache_option
 from speccompile.cli.progress import stage_progress
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.compare import compare
@@ -47,11 +48,7 @@ __all__ = ["command", "document", "print_views"]
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the figures as JSON.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report for a browser.")
-@click.option(
-    "--cache",
-    type=click.Path(path_type=Path),
-    help="Downloads and finished stages; default: $SPECCOMPILE_CACHE, else ~/.cache/speccompile.",
-)
+@cache_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result, but no progress.")
 def command(
     recipe: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tokenizers import Tokenizer
 
@@ -17,14 +17,35 @@ CHAT_TEMPLATE_FILE = "tokenizer/chat_template.jinja"
 
 
 class Prompts:
-    """Encodes what an artifact is to continue."""
+    """Encodes what a model is to continue."""
 
-    def __init__(self, artifact: Artifact, tokenizer: Tokenizer) -> None:
-        self._artifact, self._tokenizer = artifact, tokenizer
+    def __init__(
+        self, tokenizer: Tokenizer, open_template: Callable[[], ChatTemplate] | None, where: object
+    ) -> None:
+        """Of a model `where`; None for one without chat template, which is opened when needed."""
+        self._tokenizer, self._open_template, self._where = tokenizer, open_template, where
+
+    @classmethod
+    def of(cls, artifact: Artifact, tokenizer: Tokenizer) -> Prompts:
+        """An artifact's."""
+        model = artifact.manifest.model
+
+        def token(identifier: int | None) -> str:
+            return "" if identifier is None else tokenizer.id_to_token(identifier) or ""
+
+        def open_template() -> ChatTemplate:
+            return ChatTemplate(
+                artifact.path(CHAT_TEMPLATE_FILE).read_text(encoding="utf-8"),
+                bos_token=token(model.bos_token_id),
+                eos_token=token(next(iter(model.eos_token_ids), None)),
+            )
+
+        has_template = CHAT_TEMPLATE_FILE in artifact.manifest.files
+        return cls(tokenizer, open_template if has_template else None, artifact.root)
 
     def encode(self, text: str) -> list[int]:
         """A text as a user's turn where there is a chat template, else as it is."""
-        if CHAT_TEMPLATE_FILE in self._artifact.manifest.files:
+        if self._open_template:
             return self.encode_chat([{"role": "user", "content": text}])
         return self.encode_raw(text)
 
@@ -35,24 +56,12 @@ class Prompts:
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The tokens of a conversation, ready for the assistant's next turn.
 
-        Raises RequestError where the artifact has no chat template.
+        Raises RequestError where there is no chat template.
         """
-        prompt = self._chat_template().render(messages)
+        if self._open_template is None:
+            raise RequestError(f"{self._where} has no chat template; use --raw")
+        prompt = self._open_template().render(messages)
         return list(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
-
-    def _chat_template(self) -> ChatTemplate:
-        if CHAT_TEMPLATE_FILE not in self._artifact.manifest.files:
-            raise RequestError(f"{self._artifact.root} has no chat template; use --raw")
-        source = self._artifact.path(CHAT_TEMPLATE_FILE).read_text(encoding="utf-8")
-        model = self._artifact.manifest.model
-        return ChatTemplate(
-            source,
-            bos_token=self._token(model.bos_token_id),
-            eos_token=self._token(next(iter(model.eos_token_ids), None)),
-        )
-
-    def _token(self, identifier: int | None) -> str:
-        return "" if identifier is None else self._tokenizer.id_to_token(identifier) or ""
 
 
 def open_tokenizer(artifact: Artifact) -> Tokenizer:

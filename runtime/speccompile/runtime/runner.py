@@ -68,7 +68,7 @@ class Runner:
         self.manifest = artifact.manifest
         self.measurements = artifact.measurements
         self.tokenizer = open_tokenizer(artifact)
-        self._prompts = Prompts(artifact, self.tokenizer)
+        self._prompts = Prompts.of(artifact, self.tokenizer)
         model = artifact.manifest.model
         self._translator = Translator(self.tokenizer, model.vocab_size, model.eos_token_ids)
         self.context = _context(artifact, context)

@@ -17,7 +17,7 @@ import numpy as np
 from speccompile.compiler.drafts.chitchat import chitchat_openings
 from speccompile.compiler.drafts.library import library_prompts
 from speccompile.compiler.drafts.prompt import Kind, Prompt
-from speccompile.compiler.drafts.prompt_file import read_prompt_file
+from speccompile.compiler.prompt_file import read_prompt_file
 
 __all__ = ["Prompt", "builtin_prompts", "file_prompts", "split"]
 

@@ -5,14 +5,14 @@ Tensors are kept under their canonical names, so that what was trained is what i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from speccompile.compiler.decoder import DecoderConfig, Rope, layer_norms
+from speccompile.compiler.decoder import DecoderConfig, LayerKind, Rope, layer_norms
 
 __all__ = ["Decoder", "KeyValues"]
 
@@ -55,7 +55,7 @@ class Decoder:
 
         Without a cache every row sees those before it. With one, the rows are appended to it;
         `positions` [B, N] and `visible` [B, N, slots] then say where they are and which slots they
-        see.
+        see, windows apart.
         """
         config = self.config
         if positions is None:
@@ -65,8 +65,9 @@ class Decoder:
         rows = rows * config.embedding_scale if config.embedding_scale != 1.0 else rows
         if config.learned_positions:
             rows = rows + self.tensors["model.embed_positions.weight"][positions]
+        places = _places(config.kinds, positions, visible, cache.length if cache else 0)
         for index in range(config.layers):
-            rows = self._layer(index, rows, positions, visible, cache)
+            rows = self._layer(index, rows, places[config.layer_kinds[index]], cache)
         if cache is not None:
             cache.length += tokens.shape[1]
         return self._norm("norm", "model", rows)
@@ -83,47 +84,35 @@ class Decoder:
             logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
         return logits
 
-    def _layer(
-        self,
-        index: int,
-        rows: Tensor,
-        positions: Tensor,
-        visible: Tensor | None,
-        cache: KeyValues | None,
-    ) -> Tensor:
-        name, norms, scale = f"model.layers.{index}", layer_norms(self.config), None
-        if self.config.residual_scale != 1.0:
-            scale = self.config.residual_scale
+    def _layer(self, index: int, rows: Tensor, place: _Place, cache: KeyValues | None) -> Tensor:
+        name, norms = f"model.layers.{index}", layer_norms(self.config)
         branch = self._norm(norms.before_attention, name, rows)
-        branch = self._attention(index, branch, positions, visible, cache)
-        branch = self._norm(norms.after_attention, name, branch)
-        rows = rows + (branch if scale is None else branch * scale)
+        branch = self._attention(index, branch, place, cache)
+        rows = self._residual(rows, self._norm(norms.after_attention, name, branch))
         branch = self._norm(norms.before_mlp, name, rows)
-        branch = self._norm(norms.after_mlp, name, self._mlp(f"{name}.mlp", branch))
-        return rows + (branch if scale is None else branch * scale)
+        branch = self._mlp(f"{name}.mlp", branch)
+        return self._residual(rows, self._norm(norms.after_mlp, name, branch))
+
+    def _residual(self, rows: Tensor, branch: Tensor) -> Tensor:
+        scale = self.config.residual_scale
+        return rows + (branch if scale == 1.0 else branch * scale)
 
     def _attention(
-        self,
-        index: int,
-        rows: Tensor,
-        positions: Tensor,
-        visible: Tensor | None,
-        cache: KeyValues | None,
+        self, index: int, rows: Tensor, place: _Place, cache: KeyValues | None
     ) -> Tensor:
-        config, kind = self.config, self.config.kind(index)
+        config = self.config
         name = f"model.layers.{index}.self_attn"
         query = self._heads(f"{name}.q_proj", f"{name}.q_norm", rows, config.heads)
         key = self._heads(f"{name}.k_proj", f"{name}.k_norm", rows, config.kv_heads)
         value = self._heads(f"{name}.v_proj", None, rows, config.kv_heads)
-        if kind.rope is not None:
-            query = _rotated(query, positions, kind.rope)
-            key = _rotated(key, positions, kind.rope)
+        if place.turn is not None:
+            query, key = place.turn.of(query), place.turn.of(key)
         if cache is not None:
             here = slice(cache.length, cache.length + rows.shape[1])
             cache.keys[index][:, :, here], cache.values[index][:, :, here] = key, value
             key = cache.keys[index][:, :, : here.stop]
             value = cache.values[index][:, :, : here.stop]
-        mixed = self._mixed(query, key, value, _seen(positions, visible, kind.window))
+        mixed = self._mixed(query, key, value, place.seen)
         return self._linear(f"{name}.o_proj", mixed.transpose(1, 2).flatten(2))
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
@@ -184,25 +173,53 @@ class Decoder:
         )
 
 
-def _rotated(rows: Tensor, positions: Tensor, rope: Rope) -> Tensor:
-    """[B, heads, N, D] turned by position; channels half of the rotated ones apart are a pair."""
-    frequencies = torch.tensor(rope.frequencies, dtype=torch.float32)
-    angles = positions[:, None, :, None].float() * frequencies
-    cosine = (torch.cos(angles) * rope.attention_factor).to(rows.dtype)
-    sine = (torch.sin(angles) * rope.attention_factor).to(rows.dtype)
-    half = len(rope.frequencies)
-    first, second, rest = rows.tensor_split((half, 2 * half), 3)
-    turned = (first * cosine - second * sine, second * cosine + first * sine, rest)
-    return torch.cat(turned, 3)
+@dataclass(frozen=True)
+class _Turn:
+    """A rotary embedding at the rows' positions: `cosine` and `sine` [B, 1, N, channels / 2]."""
+
+    cosine: Tensor
+    sine: Tensor
+
+    @classmethod
+    def at(cls, positions: Tensor, rope: Rope) -> _Turn:
+        frequencies = torch.tensor(rope.frequencies, dtype=torch.float32)
+        angles = positions[:, None, :, None].float() * frequencies
+        scale = rope.attention_factor
+        return cls(torch.cos(angles) * scale, torch.sin(angles) * scale)
+
+    def of(self, rows: Tensor) -> Tensor:
+        """[B, heads, N, D] turned; channels half of the rotated ones apart are a pair."""
+        cosine, sine = self.cosine.to(rows.dtype), self.sine.to(rows.dtype)
+        half = cosine.shape[3]
+        first, second, rest = rows.tensor_split((half, 2 * half), 3)
+        turned = (first * cosine - second * sine, second * cosine + first * sine, rest)
+        return torch.cat(turned, 3)
 
 
-def _seen(positions: Tensor, visible: Tensor | None, window: int | None) -> Tensor | None:
-    """Which slots rows see, to be broadcast over heads; None is all up to their own."""
-    if visible is None and (window is None or window >= positions.shape[1]):
-        return None
-    if window is None:
-        return visible[:, None] if visible is not None else None
-    if visible is not None:
-        raise ValueError("a cache of sequences that slide is not kept")
-    distance = positions[:, :, None] - positions[:, None, :]
-    return ((distance >= 0) & (distance < window))[:, None]
+@dataclass(frozen=True)
+class _Place:
+    """What layers of a kind make of where rows are: how they turn, and which slots they see, to be
+    broadcast over heads; None is all up to their own."""
+
+    turn: _Turn | None
+    seen: Tensor | None
+
+
+def _places(
+    kinds: Sequence[LayerKind], positions: Tensor, visible: Tensor | None, start: int
+) -> list[_Place]:
+    """Of each kind; the rows [B, N] go into the slots from `start` on."""
+    count = positions.shape[1]
+    slots = torch.arange(start + count)
+    distance = slots[start:, None] - slots  # of a slot before a row
+
+    def seen(window: int | None) -> Tensor | None:
+        mask = visible
+        if window is not None and window < start + count:
+            mask = (distance < window) & ((distance >= 0) if mask is None else mask)
+        return None if mask is None else mask.expand(len(positions), -1, -1)[:, None]
+
+    return [
+        _Place(_Turn.at(positions, kind.rope) if kind.rope else None, seen(kind.window))
+        for kind in kinds
+    ]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache as once
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,8 @@ from speccompile.compiler.recipes.schema import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint, TokenizerFiles
 from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.runtime.chat import ChatTemplate
+from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.prompts import Prompts
 
 __all__ = ["Distilled", "Observer", "distil"]
 
@@ -66,24 +70,31 @@ def distil(
     """Train a draft of the recipe's target, as its table `distil` says, and write it to `folder`.
 
     Responses and the state of training are kept in `cache`, under a hash of all they depend on. At
-    most so many `seconds` go by before the draft is written as it is by then.
+    most so many `seconds` go by before the draft is written as it is by then. Raises
+    SpeccompileError where the table does not fit the target.
     """
     started, settings = time.monotonic(), recipe.distil or DistilTable()
     until = started + seconds if seconds is not None else float("inf")
     target = open_checkpoint(
         recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
     )
-    shards = _shards(target, settings, cache / "drafts")
-    _answer(target, shards, observer)
-    held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
-    taught = shards[""].read()
     layers = settings.layers or default_layers(settings.count, target.config.layers)
+    files = target.tokenizer
+    tokenizer = Tokenizer.from_str(files.tokenizer_json)
+    shards = _shards(target, _prompts(target, files, tokenizer), settings, cache / "drafts")
+    _answer(target, shards, files.eos_token_ids, observer)
+    taught = shards[""].read()
+    held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
     counts = _counts(taught, target.config.vocab_size)
-    vocabulary = _vocabulary(target, counts, settings.vocabulary)
-    torch.manual_seed(settings.seed)  # pyright: ignore[reportUnknownMemberType]
-    student = Student.of(target.config, target.tensor, layers, vocabulary)
+    vocabulary: NDArray[np.int32] = np.arange(target.config.vocab_size, dtype=np.int32)
+    if 0 < settings.vocabulary < len(vocabulary):
+        vocabulary = choose_tokens(
+            *(tokenizer, counts, settings.vocabulary),
+            vocab_size=len(vocabulary),
+            ends=files.eos_token_ids,
+        )
     trainer = Trainer(
-        student,
+        Student.of(target.config, target.tensor, layers, torch.from_numpy(vocabulary).long()),
         taught,
         [response for responses in held_out.values() for response in responses],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
@@ -91,25 +102,36 @@ def distil(
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
     found = {kind: trainer.evaluate(responses) for kind, responses in held_out.items()}
+    distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found)
+    _write(distilled, trainer, target, settings, counts)
+    return distilled
+
+
+def _write(
+    distilled: Distilled,
+    trainer: Trainer,
+    target: Checkpoint,
+    settings: DistilTable,
+    counts: NDArray[np.int64],
+) -> None:
     training = {
-        "layers": layers,
+        "layers": distilled.layers,
         "settings": settings.model_dump(mode="json"),
-        "responses": len(taught),
-        "response_tokens": sum(len(response.tokens) for response in taught),
-        "tokens": trainer.seen,
-        "held_out": {kind: asdict(acceptance) for kind, acceptance in found.items()},
-        "curve": [asdict(point) for point in trainer.curve],
+        "responses": len(trainer.responses),
+        "response_tokens": sum(len(response.tokens) for response in trainer.responses),
+        "tokens": distilled.tokens,
+        "held_out": {kind: asdict(found) for kind, found in distilled.acceptance.items()},
+        "curve": [asdict(point) for point in distilled.curve],
     }
     write_draft(
-        folder,
-        config=student.decoder.config,
-        read=student.read,
+        distilled.folder,
+        config=trainer.student.decoder.config,
+        read=trainer.student.read,
         int8=True,
         target=target.provenance,
         token_counts=counts,
         training=training,
     )
-    return Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found)
 
 
 def _key(what: str, target: Checkpoint, settings: object) -> str:
@@ -127,16 +149,39 @@ def _training_folder(
     return shards[""].folder.parent / name
 
 
-def _shards(target: Checkpoint, settings: DistilTable, cache: Path) -> dict[str, Shards]:
+def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) -> Prompts:
+    """As an artifact of the target would have them."""
+
+    def open_template() -> ChatTemplate:
+        bos, eos = files.bos_token or "", files.eos_token or ""
+        return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
+
+    return Prompts(
+        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
+    )
+
+
+def _shards(
+    target: Checkpoint, encoder: Prompts, settings: DistilTable, folder: Path
+) -> dict[str, Shards]:
     """Prompts to learn from, under "", and to test on, by kind; with a user's own before ours."""
+    if _LONGEST_PROMPT + settings.length > target.config.context_length:
+        raise SpeccompileError(
+            f"distil.length is {settings.length}, but with prompts of {_LONGEST_PROMPT} the target "
+            f"was trained for {target.config.context_length - _LONGEST_PROMPT}; lower it"
+        )
     own = file_prompts(settings.own) if settings.own else []
     learned, held_out = split([*own, *builtin_prompts(settings.seed)], _HELD_OUT)
-    encode = _Encoder(target.tokenizer)
 
     def shards(prompts: Iterable[Prompt], count: int, *, greedy: bool) -> Shards:
-        ids = list(encode.fitting(prompts, count))
+        encoded = (
+            encoder.encode_raw(each.text) if each.raw else encoder.encode(each.text)
+            for each in prompts
+        )
+        fitting = (ids for ids in encoded if 0 < len(ids) <= _LONGEST_PROMPT)
+        ids = list(islice(fitting, count))
         key = _key("responses", target, [settings.length, settings.seed, greedy, ids])
-        return Shards(cache / key, ids, settings.length, settings.seed, greedy)
+        return Shards(folder / key, ids, settings.length, settings.seed, greedy)
 
     found = {"": shards(learned, settings.prompts, greedy=False)}
     for kind in _TESTED_KINDS:
@@ -145,7 +190,11 @@ def _shards(target: Checkpoint, settings: DistilTable, cache: Path) -> dict[str,
     return found
 
 
-def _answer(target: Checkpoint, shards: Mapping[str, Shards], observer: Observer) -> None:
+def _answer(
+    target: Checkpoint, shards: Mapping[str, Shards], ends: Sequence[int], observer: Observer
+) -> None:
+    if all(each.complete for each in shards.values()):
+        return
     decoder = open_target(target.config, target.tensor)
     total = sum(each.count for each in shards.values())
     done = said = 0
@@ -154,53 +203,13 @@ def _answer(target: Checkpoint, shards: Mapping[str, Shards], observer: Observer
         def report(number: int, tokens: int, done: int = done, said: int = said) -> None:
             observer.responding(done + number, total, said + tokens)
 
-        said += each.generate(decoder, target.tokenizer.eos_token_ids, report)
+        said += each.generate(decoder, ends, report)
         done += each.count
 
 
-class _Encoder:
-    """Prompts as tokens, as an artifact of the target would have them."""
-
-    def __init__(self, files: TokenizerFiles) -> None:
-        self._tokenizer = Tokenizer.from_str(files.tokenizer_json)
-        self._template: ChatTemplate | None = None
-        if files.chat_template:
-            bos, eos = files.bos_token or "", files.eos_token or ""
-            self._template = ChatTemplate(files.chat_template, bos_token=bos, eos_token=eos)
-
-    def fitting(self, prompts: Iterable[Prompt], count: int) -> Iterator[list[int]]:
-        """The first `count` that are not too long."""
-        for prompt in prompts:
-            if count == 0:
-                return
-            ids = self._ids(prompt)
-            if 0 < len(ids) <= _LONGEST_PROMPT:
-                count -= 1
-                yield ids
-
-    def _ids(self, prompt: Prompt) -> list[int]:
-        if prompt.raw or not self._template:
-            return list(self._tokenizer.encode(prompt.text).ids)
-        text = self._template.render([{"role": "user", "content": prompt.text}])
-        return list(self._tokenizer.encode(text, add_special_tokens=False).ids)
-
-
 def _counts(responses: Sequence[Response], size: int) -> NDArray[np.int64]:
-    """How often each token was said, and how often it was among the likeliest, by probability."""
+    """How often each token was to be said, by the target's laws, rounded up: [size]."""
     counts = np.zeros(size)
     for response in responses:
         np.add.at(counts, response.likeliest, response.probabilities)
     return np.ceil(counts).astype(np.int64)
-
-
-def _vocabulary(target: Checkpoint, counts: NDArray[np.int64], size: int) -> torch.Tensor:
-    if not 0 < size < target.config.vocab_size:
-        return torch.arange(target.config.vocab_size)
-    chosen = choose_tokens(
-        Tokenizer.from_str(target.tokenizer.tokenizer_json),
-        counts,
-        size,
-        vocab_size=target.config.vocab_size,
-        ends=target.tokenizer.eos_token_ids,
-    )
-    return torch.from_numpy(chosen.astype(np.int64))

@@ -3,7 +3,7 @@
 =======================  ==========================================================================
 `draft.json`             the target by source and SHA-256, the decoder, how it was trained
 `weights.safetensors`    the tensors that are not the target's, in fp16, or in int8 with scales; and
-                         `token_counts` [V]: how often the target said each token while it taught
+                         `token_counts` [V]: how often the target was to say each token
 `README.md`              a model card, where somebody wrote one; left alone
 =======================  ==========================================================================
 
@@ -63,8 +63,8 @@ class _Draft:
     config: DecoderConfig
     sha256: str
     training: dict[str, Any]
-    kind: Literal["distilled"] = "distilled"
-    borrowed: tuple[str, ...] = TABLES
+    kind: Literal["distilled"]
+    borrowed: tuple[str, ...]
 
 
 class DraftCheckpoint:
@@ -172,6 +172,7 @@ def write_draft(
                 config,
                 file_sha256(new / WEIGHTS_FILE),
                 dict(training),
+                kind="distilled",
                 borrowed=tuple(name for name in tensor_shapes(config) if name in TABLES),
             )
             content = json.dumps(asdict(draft), indent=1)

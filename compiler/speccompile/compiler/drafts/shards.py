@@ -41,6 +41,11 @@ class Shards:
         """Of batches."""
         return -(-len(self.prompts) // BATCH)
 
+    @property
+    def complete(self) -> bool:
+        """Whether all is answered."""
+        return all(self._path(number).exists() for number in range(self.count))
+
     def generate(
         self, decoder: Decoder, ends: Sequence[int], report: Callable[[int, int], None]
     ) -> int:

@@ -27,9 +27,12 @@ def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
 
 def default_layers(count: int, layers: int) -> tuple[int, ...]:
     """`count` of a target's `layers`: the first ones read, the last ones write, and those between
-    can be done without soonest."""
+    can be done without soonest. Of the last ones every second, where there are enough."""
+    if count > layers:
+        raise SpeccompileError(f"distil.count is {count}, but the target has {layers} layers")
     first = (count + 1) // 2
-    late = [layers - 1 - 2 * step for step in range(count - first)]
+    stride = 2 if first + 2 * (count - first) <= layers + 1 else 1
+    late = [layers - 1 - stride * step for step in range(count - first)]
     return (*range(first), *reversed(late))
 
 
@@ -52,7 +55,7 @@ class Student:
         """One that begins as those layers of the target are, last norm included."""
         if wrong := [layer for layer in layers if not 0 <= layer < target.layers]:
             raise SpeccompileError(
-                f"draft.distil.layers has {wrong[0]}, but the target's are 0 to {target.layers - 1}"
+                f"distil.layers has {wrong[0]}, but the target's are 0 to {target.layers - 1}"
             )
         kinds = tuple(target.layer_kinds[layer] for layer in layers)
         config = replace(target, layer_kinds=kinds)

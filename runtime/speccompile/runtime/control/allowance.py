@@ -2,8 +2,9 @@
 
 Estimates can be wrong, and a text can turn hostile at any time. So a round bets no more than the
 controller can afford: it holds a credit in plain steps, to which every token adds a little and the
-time that rounds save, and from which comes the time that they lose. Whatever happens, the total is
-at most (1 + RATE) times that of plain decoding, plus GRANT steps: on 100 tokens, 3 %.
+time that rounds save, and from which comes the time that they lose. Whatever happens, all requests
+together take at most (1 + RATE) times as long as plain decoding, plus GRANT steps: on 100 tokens,
+3 %. One alone may take KEPT steps longer, if those before it won them.
 """
 
 from __future__ import annotations

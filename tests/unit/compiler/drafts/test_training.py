@@ -35,6 +35,15 @@ def test_layers_are_the_first_and_every_second_of_the_last() -> None:
     assert default_layers(4, 30) == (0, 1, 27, 29)
     assert default_layers(3, 12) == (0, 1, 11)
     assert default_layers(1, 5) == (0,)
+    for count in range(1, 13):
+        chosen = default_layers(count, 12)
+        assert list(chosen) == sorted(set(chosen))
+        assert len(chosen) == count
+        assert 0 <= min(chosen) <= max(chosen) < 12
+    with pytest.raises(
+        SpeccompileError, match=r"distil\.count is 13, but the target has 12 layers"
+    ):
+        default_layers(13, 12)
 
 
 def test_a_layer_that_is_not_there_is_refused() -> None:
