@@ -134,19 +134,14 @@ def _write(
     )
 
 
-def _key(what: str, target: Checkpoint, settings: object) -> str:
-    """The name of a folder, by all that its content depends on."""
-    identity = json.dumps([target.provenance.sha256, settings], sort_keys=True)
-    return f"{what}-{hashlib.sha256(identity.encode()).hexdigest()[:24]}"
-
-
 def _training_folder(
     target: Checkpoint, settings: DistilTable, shards: Mapping[str, Shards]
 ) -> Path:
-    """It depends on the answers too, whose folders are named by all that these depend on."""
-    answers = {kind: each.folder.name for kind, each in shards.items()}
-    name = _key("training", target, [settings.model_dump(mode="json"), answers])
-    return shards[""].folder.parent / name
+    """Named by all that the curve depends on."""
+    answers = {kind: each.names for kind, each in shards.items()}
+    identity = json.dumps([target.provenance.sha256, settings.model_dump(mode="json"), answers])
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:24]
+    return shards[""].folder.parent / f"training-{digest}"
 
 
 def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) -> Prompts:
@@ -180,8 +175,8 @@ def _shards(
         )
         fitting = (ids for ids in encoded if 0 < len(ids) <= _LONGEST_PROMPT)
         ids = list(islice(fitting, count))
-        key = _key("responses", target, [settings.length, settings.seed, greedy, ids])
-        return Shards(folder / key, ids, settings.length, settings.seed, greedy)
+        sha256 = target.provenance.sha256
+        return Shards(folder / "answers", sha256, ids, settings.length, settings.seed, greedy)
 
     found = {"": shards(learned, settings.prompts, greedy=False)}
     for kind in _TESTED_KINDS:

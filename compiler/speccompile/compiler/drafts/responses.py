@@ -2,7 +2,8 @@
 
 A draft learns the target's own words, whose law it has to meet, not those of a book
 (https://arxiv.org/abs/2310.08461). Kept per token are the target's most likely tokens and their
-probabilities at a temperature of 1: nearly all of its law in a thousandth of the room.
+probabilities at a temperature of 1: nearly all of its law in a thousandth of the room; and the
+rows that the head made this law from.
 """
 
 from __future__ import annotations
@@ -28,12 +29,13 @@ _CROWDED = 0.75  # of a batch still speaking: below, the others leave it
 @dataclass(frozen=True)
 class Response:
     """What followed a prompt: `tokens` [n], and for each the `likeliest` [n, LIKELIEST] in its
-    place with their `probabilities`, in halves."""
+    place with their `probabilities`, and the row of `hidden` [n, hidden] before it, in halves."""
 
     prompt: NDArray[np.int32]
     tokens: NDArray[np.int32]
     likeliest: NDArray[np.int32]
     probabilities: NDArray[np.float16]
+    hidden: NDArray[np.float16]
 
     @property
     def text(self) -> NDArray[np.int32]:
@@ -66,12 +68,12 @@ class _Batch:
 
     decoder: Decoder
     cache: KeyValues
-    logits: Tensor  # [b, V], of the sequences still speaking
+    hidden: Tensor  # [b, hidden] of the last tokens of the sequences still speaking
     rows: Tensor  # [b] their numbers
     starts: Tensor  # [b] their first slots
     temperatures: Tensor  # [b]
     ends: frozenset[int]
-    said: list[list[tuple[int, Tensor, Tensor]]]
+    said: list[list[tuple[int, Tensor, Tensor, Tensor]]]
 
     @classmethod
     def of(
@@ -92,24 +94,22 @@ class _Batch:
         causal = slots[None, :, None] >= slots
         visible = own | (causal & (slots >= starts[:, None, None]))
         positions = (slots - starts[:, None]).clamp(min=0)
-        hidden = decoder.hidden(tokens, positions=positions, visible=visible, cache=cache)
-        logits = decoder.logits(hidden[:, -1])
-        said = [list[tuple[int, Tensor, Tensor]]() for _ in prompts]
+        hidden = decoder.hidden(tokens, positions=positions, visible=visible, cache=cache)[:, -1]
+        said = [list[tuple[int, Tensor, Tensor, Tensor]]() for _ in prompts]
         rows = torch.arange(len(prompts))
-        return cls(decoder, cache, logits, rows, starts, torch.tensor(temperatures), ends, said)
+        return cls(decoder, cache, hidden, rows, starts, torch.tensor(temperatures), ends, said)
 
     def step(self, numbers: torch.Generator) -> bool:
         """Let every sequence say a token; whether any goes on."""
-        logits = self.logits.float()
+        logits = self.decoder.logits(self.hidden).float()
         largest, likeliest = logits.topk(LIKELIEST)
         probabilities = (largest - logits.logsumexp(-1, keepdim=True)).exp()
         tokens = _chosen(likeliest, probabilities, self.temperatures, numbers)
-        for row, token, ids, shares in zip(
-            self.rows.tolist(), tokens.tolist(), likeliest, probabilities.half(), strict=True
-        ):
+        laws = (likeliest, probabilities.half(), self.hidden.half())
+        for row, token, *law in zip(self.rows.tolist(), tokens.tolist(), *laws, strict=True):
             said = self.said[row]
             if not said or said[-1][0] not in self.ends:
-                said.append((token, ids, shares))
+                said.append((token, *law))
         going = torch.tensor([self.said[row][-1][0] not in self.ends for row in self.rows.tolist()])
         speaking = int(going.sum())
         if speaking <= _CROWDED * len(going):
@@ -120,12 +120,13 @@ class _Batch:
         return speaking > 0
 
     def response(self, row: int, prompt: Sequence[int]) -> Response:
-        tokens, likeliest, probabilities = zip(*self.said[row], strict=True)
+        tokens, likeliest, probabilities, hidden = zip(*self.said[row], strict=True)
         return Response(
             np.array(prompt, np.int32),
             np.array(tokens, np.int32),
             torch.stack(likeliest).numpy().astype(np.int32),
             torch.stack(probabilities).numpy(),
+            torch.stack(hidden).numpy(),
         )
 
     def _read(self, tokens: Tensor) -> None:
@@ -135,7 +136,7 @@ class _Batch:
         hidden = self.decoder.hidden(
             tokens[:, None], positions=positions, visible=visible, cache=self.cache
         )
-        self.logits = self.decoder.logits(hidden[:, 0])
+        self.hidden = hidden[:, 0]
 
     def _keep(self, going: Tensor) -> None:
         self.cache.keep(going)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,19 +22,29 @@ __all__ = ["BATCH", "Shards"]
 BATCH = 96
 """Sequences answered together: more are no faster, since arithmetic is what takes time by then."""
 
+_BLOCK = 16 * BATCH  # prompts, among which those of a batch are found
+
 _HALF = (0.0, 0.7)
 """Temperatures, in turn: what is said greedily, and what might be said as well."""
 
 
+class _Batch(NamedTuple):
+    prompts: Sequence[Sequence[int]]
+    path: Path
+    seed: int
+
+
 @dataclass(frozen=True)
 class Shards:
-    """The responses to `prompts` in `folder`, `length` tokens each at most.
+    """The responses of `target` (its SHA-256) to `prompts` in `folder`, `length` tokens each at
+    most; all greedy, or every second.
 
-    Which prompts share a batch, and the numbers that are drawn, follow from `seed`: a batch can be
-    made again from nothing else. Held-out prompts are answered `greedy`.
+    A file is named by all that it depends on: with more prompts behind these, or another order of
+    whole blocks, what was answered is found again.
     """
 
     folder: Path
+    target: str
     prompts: Sequence[Sequence[int]]
     length: int
     seed: int
@@ -39,12 +53,17 @@ class Shards:
     @property
     def count(self) -> int:
         """Of batches."""
-        return -(-len(self.prompts) // BATCH)
+        return len(self._batches)
 
     @property
     def complete(self) -> bool:
         """Whether all is answered."""
-        return all(self._path(number).exists() for number in range(self.count))
+        return all(batch.path.exists() for batch in self._batches)
+
+    @property
+    def names(self) -> list[str]:
+        """Of the files: what else is made of the responses depends on these."""
+        return [batch.path.name for batch in self._batches]
 
     def generate(
         self, decoder: Decoder, ends: Sequence[int], report: Callable[[int, int], None]
@@ -53,15 +72,11 @@ class Shards:
         are returned too."""
         self.folder.mkdir(parents=True, exist_ok=True)
         said = 0
-        for number, batch in enumerate(self._batches()):
-            path = self._path(number)
+        for number, (prompts, path, seed) in enumerate(self._batches):
             if not path.exists():
-                temperatures = [_HALF[row % 2] * (not self.greedy) for row in range(len(batch))]
+                temperatures = [_HALF[row % 2] * (not self.greedy) for row in range(len(prompts))]
                 responses = respond(
-                    *(decoder, [self.prompts[index] for index in batch], temperatures),
-                    length=self.length,
-                    ends=ends,
-                    seed=self.seed + number,
+                    decoder, prompts, temperatures, length=self.length, ends=ends, seed=seed
                 )
                 said += sum(len(response.tokens) for response in responses)
                 _write(path, responses)
@@ -70,18 +85,26 @@ class Shards:
 
     def read(self) -> list[Response]:
         """All of them."""
-        return [each for number in range(self.count) for each in _read(self._path(number))]
+        return [each for batch in self._batches for each in _read(batch.path)]
 
-    def _batches(self) -> Iterator[NDArray[np.int64]]:
-        """Prompts of about the same length, so that little is padding, in an order of no meaning:
-        whatever is finished first is like the whole."""
-        lengths = np.array([len(prompt) for prompt in self.prompts])
-        by_length = np.argsort(lengths, kind="stable")
-        batches = np.array_split(by_length, self.count)
-        yield from (batches[at] for at in np.random.default_rng(self.seed).permutation(self.count))
+    @cached_property
+    def _batches(self) -> list[_Batch]:
+        """Prompts of about the same length, so that little is padding; in an order of no meaning,
+        so that whatever is finished first is like the whole."""
+        found = list[_Batch]()
+        for start in range(0, len(self.prompts), _BLOCK):
+            block = self.prompts[start : start + _BLOCK]
+            by_length = sorted(block, key=len)
+            batches = [by_length[at : at + BATCH] for at in range(0, len(block), BATCH)]
+            rng = np.random.default_rng([self.seed, start])
+            found.extend(self._batch(batches[at]) for at in rng.permutation(len(batches)))
+        return found
 
-    def _path(self, number: int) -> Path:
-        return self.folder / f"{number:05}.safetensors"
+    def _batch(self, prompts: Sequence[Sequence[int]]) -> _Batch:
+        identity = json.dumps([self.target, self.length, self.seed, self.greedy, prompts])
+        digest = hashlib.sha256(identity.encode())
+        seed = int.from_bytes(digest.digest()[:7])
+        return _Batch(prompts, self.folder / f"{digest.hexdigest()[:32]}.safetensors", seed)
 
 
 def _write(path: Path, responses: Sequence[Response]) -> None:
@@ -94,19 +117,20 @@ def _write(path: Path, responses: Sequence[Response]) -> None:
             "prompt_lengths": np.array([len(each.prompt) for each in responses], np.int32),
             "lengths": np.array([len(each.tokens) for each in responses], np.int32),
             "prompts": joined("prompt"),
-            "tokens": joined("tokens"),
-            "likeliest": joined("likeliest"),
-            "probabilities": joined("probabilities"),
+            **{field: joined(field) for field in _BY_TOKEN},
         },
         partial,
     )
     partial.replace(path)
 
 
+_BY_TOKEN = ("tokens", "likeliest", "probabilities", "hidden")
+
+
 def _read(path: Path) -> Iterator[Response]:
     arrays = load_file(path)
     prompts = np.split(arrays["prompts"], np.cumsum(arrays["prompt_lengths"])[:-1])
     cuts = np.cumsum(arrays["lengths"])[:-1]
-    parts = (np.split(arrays[key], cuts) for key in ("tokens", "likeliest", "probabilities"))
+    parts = (np.split(arrays[field], cuts) for field in _BY_TOKEN)
     for fields in zip(prompts, *parts, strict=True):
         yield Response(*fields)
