@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,14 +11,18 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
+from rich.table import Table
 
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.recipe import load_recipe
+from speccompile.runtime.artifact import open_artifact
 
 if TYPE_CHECKING:
-    from speccompile.compiler.drafts.distil import Distilled, Observer
+    from speccompile.compiler.drafts.acceptance import Acceptance
+    from speccompile.compiler.drafts.distil import Distilled
+    from speccompile.compiler.drafts.shared import Shared, SharedObserver
     from speccompile.compiler.drafts.training import Trainer
 
 __all__ = ["command"]
@@ -29,22 +33,27 @@ def command() -> None:
     """Make a small draft of a target, for a recipe's draft.source."""
 
 
-@command.command("distil")
-@click.argument("recipe")
-@click.option(
+_output = click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     required=True,
     help="The folder to write; what is there is replaced when the new draft is complete.",
 )
-@click.option(
+_minutes = click.option(
     "--minutes",
     type=click.FloatRange(min=0.0),
     help="Stop in time and write what is learned by then; the same command goes on.",
 )
+_quiet = click.option("-q", "--quiet", is_flag=True, help="Print the result, but no progress.")
+
+
+@command.command("distil")
+@click.argument("recipe")
+@_output
+@_minutes
 @cache_option
-@click.option("-q", "--quiet", is_flag=True, help="Print the result, but no progress.")
+@_quiet
 def distil(
     recipe: str, output: Path, minutes: float | None, cache: Path | None, quiet: bool
 ) -> None:
@@ -68,24 +77,109 @@ def distil(
     _print(Console(highlight=False), made)
 
 
+@command.command("shared")
+@click.argument("recipe")
+@_output
+@click.option(
+    "--measured",
+    metavar="ARTIFACT",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="An artifact of the same target: its costs take the place of the weights' share.",
+)
+@_minutes
+@cache_option
+@_quiet
+def shared(
+    recipe: str,
+    output: Path,
+    measured: Path | None,
+    minutes: float | None,
+    cache: Path | None,
+    quiet: bool,
+) -> None:
+    """Make a draft of some of the layers of RECIPE's target, without weights of its own.
+
+    The layers that are missed least are left out, one after the other, by what the rest still meets
+    of the target's answers. Those that are kept share the target's matrices and its cache; only
+    their norms are trained. RECIPE, a file or a name of the catalogue, may say how in a table
+    [shared]. Stopped at any time, it goes on from its last few minutes.
+    """
+    from speccompile.compiler.drafts.shared import share
+
+    loaded = load_recipe(recipe)
+    with _progress(Console(stderr=True, quiet=quiet)) as observer:
+        made = share(
+            loaded,
+            output,
+            measured=open_artifact(measured) if measured else None,
+            cache=cache or default_cache(),
+            seconds=None if minutes is None else 60.0 * minutes,
+            observer=observer,
+        )
+    _print_shared(Console(highlight=False), made)
+
+
+def _print_shared(console: Console, made: Shared) -> None:
+    columns = (">best length", ">predicted", *((">tokens/s",) if made.pace.measured else ()))
+    table = _held_out(_depth(made.acceptance), "cache", *columns)
+    for kind in made.acceptance:
+        for cache, found in (("the target's", made.acceptance), ("its own", made.apart)):
+            predicted = made.pace.predict(made.share, found[kind].positions)
+            cells = [str(predicted.length), f"{predicted.speedup:.2f}x"]
+            if made.pace.measured:
+                cells.append(f"{predicted.tokens_per_second:.1f}")
+            table.add_row(*_acceptance(kind, found[kind], cache), *cells)
+    cost = made.pace.predict(made.share, ()).cost
+    how = "measured" if made.pace.measured else "by the weights it reads"
+    layers = ", ".join(map(str, made.layers))
+    console.print(
+        f"{made.folder}: {len(made.layers)} of {made.depth} layers ({layers}), "
+        f"norms after {made.tokens:,} tokens"
+    )
+    console.print(table)
+    console.print(
+        f"A step costs {cost:.2f} of the target's ({how}), so that no acceptance makes it faster "
+        f"than {1.0 / cost:.1f}x; 15x would take a cost below {1.0 / 15.0:.3f}."
+    )
+    _print_end(console, made.folder, done=made.done)
+
+
 def _print(console: Console, made: Distilled) -> None:
-    depth = max(len(found.positions) for found in made.acceptance.values())
-    table = plain_table("held-out", *(f">{at + 1}" for at in range(depth)), ">tokens a round")
+    table = _held_out(_depth(made.acceptance))
     for kind, found in made.acceptance.items():
-        shares = (f"{share:.2f}" for share in found.positions)
-        table.add_row(kind, *shares, f"{found.tokens_a_round:.2f}")
+        table.add_row(*_acceptance(kind, found))
     layers = ", ".join(map(str, made.layers))
     console.print(f"{made.folder}: layers {layers}, after {made.tokens:,} tokens")
     console.print(table)
-    if made.done:
-        console.print(f'Use it in a recipe: draft.source = "{made.folder}"')
+    _print_end(console, made.folder, done=made.done)
+
+
+def _held_out(depth: int, *more: str) -> Table:
+    """For chains of `depth`; the first of `more` headings stands behind the kind, the others at
+    the end."""
+    positions = (f">{at + 1}" for at in range(depth))
+    return plain_table("held-out", *more[:1], *positions, ">tokens a round", *more[1:])
+
+
+def _depth(found: Mapping[str, Acceptance]) -> int:
+    return max(len(each.positions) for each in found.values())
+
+
+def _acceptance(kind: str, found: Acceptance, *more: str) -> tuple[str, ...]:
+    shares = (f"{share:.2f}" for share in found.positions)
+    return kind, *more, *shares, f"{found.tokens_a_round:.2f}"
+
+
+def _print_end(console: Console, folder: Path, *, done: bool) -> None:
+    if done:
+        console.print(f'Use it in a recipe: draft.source = "{folder}"')
     else:
         console.print("Not all is learned yet: the same command goes on.", style="yellow")
 
 
 @contextmanager
-def _progress(console: Console) -> Generator[Observer]:
-    from speccompile.compiler.drafts.distil import Observer
+def _progress(console: Console) -> Generator[SharedObserver]:
+    from speccompile.compiler.drafts.shared import SharedObserver
 
     columns = (
         TextColumn("{task.description}"),
@@ -94,13 +188,17 @@ def _progress(console: Console) -> Generator[Observer]:
         TimeRemainingColumn(),
     )
 
-    class Watching(Observer):
+    class Watching(SharedObserver):
         def fetching(self, message: str) -> None:
             bar.update(task, description=message)
 
         def responding(self, done: int, total: int, tokens: int) -> None:
             doing = f"answers, {tokens:,} tokens"
             bar.update(task, completed=done, total=total, description=doing)
+
+        def searching(self, layers: int, share: float) -> None:
+            doing = f"leaving out one of {layers} layers"
+            bar.update(task, completed=share, total=1.0, description=doing)
 
         def training(self, trainer: Trainer) -> None:
             doing = "learning"

@@ -5,11 +5,20 @@ A family (see `families/`) is a choice of these parts; `emit.py` emits them, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["DecoderConfig", "LayerKind", "LayerNorms", "Rope", "layer_norms", "tensor_shapes"]
+__all__ = [
+    "DecoderConfig",
+    "LayerKind",
+    "LayerNorms",
+    "Rope",
+    "is_norm",
+    "layer_norms",
+    "of_layers",
+    "tensor_shapes",
+]
 
 Activation = Literal["silu", "gelu", "gelu_tanh"]
 
@@ -126,6 +135,19 @@ def tensor_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     brought them. Linear weights are ``[out, in]``.
     """
     return dict(_tensors(config))
+
+
+def is_norm(name: str) -> bool:
+    """Whether a canonical tensor is a norm's weight or bias."""
+    return name.split(".")[-2].endswith("norm")
+
+
+def of_layers(name: str, layers: Sequence[int]) -> str:
+    """What tensor `name` of a decoder made of some `layers` of another is called in that."""
+    parts = name.split(".")
+    if parts[:2] == ["model", "layers"]:
+        parts[2] = str(layers[int(parts[2])])
+    return ".".join(parts)
 
 
 def _tensors(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:

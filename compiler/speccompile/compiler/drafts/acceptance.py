@@ -26,13 +26,15 @@ class Acceptance:
 
 def acceptance(right: Iterable[NDArray[np.bool_]], depth: int) -> Acceptance:
     """Decode texts with chains of `depth`: `right` [n] of each says which tokens the student would
-    have proposed. The first token of a text is the prompt's, and no round proposes it."""
+    have proposed, or [n, depth] as which token of a chain. The first token of a text is the
+    prompt's, and no round proposes it."""
     tested, stood = np.zeros(depth, np.int64), np.zeros(depth, np.int64)
     rounds = tokens = 0
     for text in right:
         place = 1
         while place < len(text):
-            accepted = _run(text[place : place + depth].tolist())
+            chain = text[place : place + depth]
+            accepted = _run((chain.diagonal() if chain.ndim == 2 else chain).tolist())
             stood[:accepted] += 1
             tested[: min(accepted + 1, depth, len(text) - place)] += 1
             rounds += 1

@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from speccompile.compiler.decoder import DecoderConfig, LayerKind, Rope, layer_norms
 
-__all__ = ["Decoder", "KeyValues"]
+__all__ = ["Context", "Decoder", "KeyValues", "Places"]
 
 
 @dataclass
@@ -37,6 +37,17 @@ class KeyValues:
 
 
 @dataclass(frozen=True)
+class Context:
+    """What another decoder made of the same N rows: of each layer the keys and values
+    [B, kv heads, N, D], of which a row sees those in `seen` [N, N], and of its own the others up to
+    itself."""
+
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+    seen: Tensor
+
+
+@dataclass(frozen=True)
 class Decoder:
     """A decoder of `config` over `tensors` by canonical name."""
 
@@ -50,13 +61,33 @@ class Decoder:
         positions: Tensor | None = None,
         visible: Tensor | None = None,
         cache: KeyValues | None = None,
+        context: Context | None = None,
     ) -> Tensor:
         """What the head gets [B, N, hidden] for `tokens` [B, N].
 
-        Without a cache every row sees those before it. With one, the rows are appended to it;
-        `positions` [B, N] and `visible` [B, N, slots] then say where they are and which slots they
-        see, windows apart.
+        Without a cache every row sees those before it, or what a `context` lets it see. With one,
+        the rows are appended to it; `positions` [B, N] and `visible` [B, N, slots] then say where
+        they are and which slots they see, windows apart.
         """
+        rows, places = self.begin(
+            tokens, positions=positions, visible=visible, cache=cache, context=context
+        )
+        for index in range(self.config.layers):
+            rows = self.layer(index, rows, places, cache=cache, context=context)
+        if cache is not None:
+            cache.length += tokens.shape[1]
+        return self.end(rows)
+
+    def begin(
+        self,
+        tokens: Tensor,
+        *,
+        positions: Tensor | None = None,
+        visible: Tensor | None = None,
+        cache: KeyValues | None = None,
+        context: Context | None = None,
+    ) -> tuple[Tensor, Places]:
+        """What the first layer gets [B, N, hidden], and the places that `layer` takes."""
         config = self.config
         if positions is None:
             positions = torch.arange(tokens.shape[1])[None].expand_as(tokens)
@@ -65,11 +96,30 @@ class Decoder:
         rows = rows * config.embedding_scale if config.embedding_scale != 1.0 else rows
         if config.learned_positions:
             rows = rows + self.tensors["model.embed_positions.weight"][positions]
-        places = _places(config.kinds, positions, visible, cache.length if cache else 0)
-        for index in range(config.layers):
-            rows = self._layer(index, rows, places[config.layer_kinds[index]], cache)
-        if cache is not None:
-            cache.length += tokens.shape[1]
+        start = cache.length if cache else 0
+        return rows, _places(config.kinds, positions, visible, start, context)
+
+    def layer(
+        self,
+        index: int,
+        rows: Tensor,
+        places: Places,
+        *,
+        cache: KeyValues | None = None,
+        context: Context | None = None,
+    ) -> Tensor:
+        """What layer `index` makes of `rows` [B, N, hidden]."""
+        name, norms = f"model.layers.{index}", layer_norms(self.config)
+        place = places[self.config.layer_kinds[index]]
+        branch = self._norm(norms.before_attention, name, rows)
+        branch = self._attention(index, branch, place, cache, context)
+        rows = self._residual(rows, self._norm(norms.after_attention, name, branch))
+        branch = self._norm(norms.before_mlp, name, rows)
+        branch = self._mlp(f"{name}.mlp", branch)
+        return self._residual(rows, self._norm(norms.after_mlp, name, branch))
+
+    def end(self, rows: Tensor) -> Tensor:
+        """What the head gets of the last layer's `rows`."""
         return self._norm("norm", "model", rows)
 
     def logits(self, hidden: Tensor, head: Tensor | None = None) -> Tensor:
@@ -84,21 +134,17 @@ class Decoder:
             logits = config.logit_softcap * torch.tanh(logits / config.logit_softcap)
         return logits
 
-    def _layer(self, index: int, rows: Tensor, place: _Place, cache: KeyValues | None) -> Tensor:
-        name, norms = f"model.layers.{index}", layer_norms(self.config)
-        branch = self._norm(norms.before_attention, name, rows)
-        branch = self._attention(index, branch, place, cache)
-        rows = self._residual(rows, self._norm(norms.after_attention, name, branch))
-        branch = self._norm(norms.before_mlp, name, rows)
-        branch = self._mlp(f"{name}.mlp", branch)
-        return self._residual(rows, self._norm(norms.after_mlp, name, branch))
-
     def _residual(self, rows: Tensor, branch: Tensor) -> Tensor:
         scale = self.config.residual_scale
         return rows + (branch if scale == 1.0 else branch * scale)
 
     def _attention(
-        self, index: int, rows: Tensor, place: _Place, cache: KeyValues | None
+        self,
+        index: int,
+        rows: Tensor,
+        place: _Place,
+        cache: KeyValues | None,
+        context: Context | None,
     ) -> Tensor:
         config = self.config
         name = f"model.layers.{index}.self_attn"
@@ -112,6 +158,9 @@ class Decoder:
             cache.keys[index][:, :, here], cache.values[index][:, :, here] = key, value
             key = cache.keys[index][:, :, : here.stop]
             value = cache.values[index][:, :, : here.stop]
+        if context is not None:
+            key = torch.cat((context.keys[index], key), 2)
+            value = torch.cat((context.values[index], value), 2)
         mixed = self._mixed(query, key, value, place.seen)
         return self._linear(f"{name}.o_proj", mixed.transpose(1, 2).flatten(2))
 
@@ -205,13 +254,24 @@ class _Place:
     seen: Tensor | None
 
 
+Places = Sequence[_Place]
+"""Of every kind of layer."""
+
+
 def _places(
-    kinds: Sequence[LayerKind], positions: Tensor, visible: Tensor | None, start: int
-) -> list[_Place]:
-    """Of each kind; the rows [B, N] go into the slots from `start` on."""
+    kinds: Sequence[LayerKind],
+    positions: Tensor,
+    visible: Tensor | None,
+    start: int,
+    context: Context | None,
+) -> Places:
+    """The rows [B, N] go into the slots from `start` on, or stand behind those of a context."""
     count = positions.shape[1]
     slots = torch.arange(start + count)
     distance = slots[start:, None] - slots  # of a slot before a row
+    if context is not None:
+        visible = torch.cat((context.seen, (distance >= 0) & ~context.seen), 1)
+        distance = torch.cat((distance, distance), 1)
 
     def seen(window: int | None) -> Tensor | None:
         mask = visible

@@ -5,48 +5,29 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache as once
-from itertools import islice
 from pathlib import Path
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from tokenizers import Tokenizer
 
-from speccompile.compiler.draft_vocabulary import choose_tokens
 from speccompile.compiler.drafts.acceptance import Acceptance
-from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
+from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of
 from speccompile.compiler.drafts.folder import write_draft
-from speccompile.compiler.drafts.prompt import Prompt
-from speccompile.compiler.drafts.responses import Response
-from speccompile.compiler.drafts.shards import Shards
-from speccompile.compiler.drafts.student import Student, default_layers, open_target
+from speccompile.compiler.drafts.student import Student, default_layers
 from speccompile.compiler.drafts.training import Point, Schedule, Trainer
 from speccompile.compiler.recipes.schema import DistilTable, Recipe
-from speccompile.compiler.sources.checkpoint import Checkpoint, TokenizerFiles
 from speccompile.compiler.sources.opening import open_checkpoint
-from speccompile.runtime.chat import ChatTemplate
-from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.prompts import Prompts
 
 __all__ = ["Distilled", "Observer", "distil"]
 
-_HELD_OUT = 0.05
-_TESTED = 96  # held-out prompts, of each kind, at most
-_TESTED_KINDS = ("chat", "code")
 _POINTS = 24  # of the curve
-_LONGEST_PROMPT = 256  # tokens: what is longer is left out
 
 
-class Observer:
+class Observer(AnswersObserver):
     """Is told how far it is; this one tells nobody."""
 
     def fetching(self, message: str) -> None: ...
-
-    def responding(self, done: int, total: int, tokens: int) -> None: ...
 
     def training(self, trainer: Trainer) -> None: ...
 
@@ -79,40 +60,24 @@ def distil(
         recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
     )
     layers = settings.layers or default_layers(settings.count, target.config.layers)
-    files = target.tokenizer
-    tokenizer = Tokenizer.from_str(files.tokenizer_json)
-    shards = _shards(target, _prompts(target, files, tokenizer), settings, cache / "drafts")
-    _answer(target, shards, files.eos_token_ids, observer)
-    taught = shards[""].read()
-    held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
-    counts = _counts(taught, target.config.vocab_size)
-    vocabulary: NDArray[np.int32] = np.arange(target.config.vocab_size, dtype=np.int32)
-    if 0 < settings.vocabulary < len(vocabulary):
-        vocabulary = choose_tokens(
-            *(tokenizer, counts, settings.vocabulary),
-            vocab_size=len(vocabulary),
-            ends=files.eos_token_ids,
-        )
+    answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
+    vocabulary = torch.from_numpy(answers.vocabulary).long()
     trainer = Trainer(
-        Student.of(target.config, target.tensor, layers, torch.from_numpy(vocabulary).long()),
-        taught,
-        [response for responses in held_out.values() for response in responses],
+        Student.of(target.config, target.tensor, layers, vocabulary),
+        answers.taught,
+        answers.tested,
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
-        _training_folder(target, settings, shards),
+        _training_folder(answers, settings),
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
-    found = {kind: trainer.evaluate(responses) for kind, responses in held_out.items()}
+    found = {kind: trainer.evaluate(each) for kind, each in answers.held_out.items()}
     distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found)
-    _write(distilled, trainer, target, settings, counts)
+    _write(distilled, trainer, answers, settings)
     return distilled
 
 
 def _write(
-    distilled: Distilled,
-    trainer: Trainer,
-    target: Checkpoint,
-    settings: DistilTable,
-    counts: NDArray[np.int64],
+    distilled: Distilled, trainer: Trainer, answers: Answers, settings: DistilTable
 ) -> None:
     training = {
         "layers": distilled.layers,
@@ -128,83 +93,15 @@ def _write(
         config=trainer.student.decoder.config,
         read=trainer.student.read,
         int8=True,
-        target=target.provenance,
-        token_counts=counts,
+        target=answers.target.provenance,
+        token_counts=answers.counts,
         training=training,
     )
 
 
-def _training_folder(
-    target: Checkpoint, settings: DistilTable, shards: Mapping[str, Shards]
-) -> Path:
+def _training_folder(answers: Answers, settings: DistilTable) -> Path:
     """Named by all that the curve depends on."""
-    answers = {kind: each.names for kind, each in shards.items()}
-    identity = json.dumps([target.provenance.sha256, settings.model_dump(mode="json"), answers])
+    target = answers.target.provenance.sha256
+    identity = json.dumps([target, settings.model_dump(mode="json"), answers.names])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:24]
-    return shards[""].folder.parent / f"training-{digest}"
-
-
-def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) -> Prompts:
-    """As an artifact of the target would have them."""
-
-    def open_template() -> ChatTemplate:
-        bos, eos = files.bos_token or "", files.eos_token or ""
-        return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
-
-    return Prompts(
-        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
-    )
-
-
-def _shards(
-    target: Checkpoint, encoder: Prompts, settings: DistilTable, folder: Path
-) -> dict[str, Shards]:
-    """Prompts to learn from, under "", and to test on, by kind; with a user's own before ours."""
-    if _LONGEST_PROMPT + settings.length > target.config.context_length:
-        raise SpeccompileError(
-            f"distil.length is {settings.length}, but with prompts of {_LONGEST_PROMPT} the target "
-            f"was trained for {target.config.context_length - _LONGEST_PROMPT}; lower it"
-        )
-    own = file_prompts(settings.own) if settings.own else []
-    learned, held_out = split([*own, *builtin_prompts(settings.seed)], _HELD_OUT)
-
-    def shards(prompts: Iterable[Prompt], count: int, *, greedy: bool) -> Shards:
-        encoded = (
-            encoder.encode_raw(each.text) if each.raw else encoder.encode(each.text)
-            for each in prompts
-        )
-        fitting = (ids for ids in encoded if 0 < len(ids) <= _LONGEST_PROMPT)
-        ids = list(islice(fitting, count))
-        sha256 = target.provenance.sha256
-        return Shards(folder / "answers", sha256, ids, settings.length, settings.seed, greedy)
-
-    found = {"": shards(learned, settings.prompts, greedy=False)}
-    for kind in _TESTED_KINDS:
-        of_kind = (each for each in held_out if each.kind == kind)
-        found[kind] = shards(of_kind, _TESTED, greedy=True)
-    return found
-
-
-def _answer(
-    target: Checkpoint, shards: Mapping[str, Shards], ends: Sequence[int], observer: Observer
-) -> None:
-    if all(each.complete for each in shards.values()):
-        return
-    decoder = open_target(target.config, target.tensor)
-    total = sum(each.count for each in shards.values())
-    done = said = 0
-    for each in shards.values():
-
-        def report(number: int, tokens: int, done: int = done, said: int = said) -> None:
-            observer.responding(done + number, total, said + tokens)
-
-        said += each.generate(decoder, ends, report)
-        done += each.count
-
-
-def _counts(responses: Sequence[Response], size: int) -> NDArray[np.int64]:
-    """How often each token was to be said, by the target's laws, rounded up: [size]."""
-    counts = np.zeros(size)
-    for response in responses:
-        np.add.at(counts, response.likeliest, response.probabilities)
-    return np.ceil(counts).astype(np.int64)
+    return answers.folder / f"training-{digest}"

@@ -1,20 +1,22 @@
 """A draft on disk: its own tensors, and the name of the target whose tables it shares.
 
 =======================  ==========================================================================
-`draft.json`             the target by source and SHA-256, the decoder, how it was trained
+`draft.json`             the target by source and SHA-256, the decoder, what it borrows, how it was
+                         trained
 `weights.safetensors`    the tensors that are not the target's, in fp16, or in int8 with scales; and
                          `token_counts` [V]: how often the target was to say each token
 `README.md`              a model card, where somebody wrote one; left alone
 =======================  ==========================================================================
 
-Embedding and head are the largest part of a small draft, and the target has them already.
+Embedding and head are the largest part of a small draft, and the target has them already. A shared
+draft has norms of its own and nothing else: its matrices are those of some of the target's layers.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 
-from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.decoder import DecoderConfig, is_norm, of_layers, tensor_shapes
 from speccompile.compiler.int8 import quantize_int8
 from speccompile.compiler.publish import sync_tree
 from speccompile.compiler.quantize import TensorReader
@@ -41,7 +43,14 @@ from speccompile.compiler.weights import SCALE_SUFFIX, WEIGHTS_FILE, Weights
 from speccompile.compiler.weights_writer import WeightsWriter
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DRAFT_FILE", "TABLES", "DraftCheckpoint", "draft_digest", "write_draft"]
+__all__ = [
+    "DRAFT_FILE",
+    "TABLES",
+    "DraftCheckpoint",
+    "draft_digest",
+    "shared_layers",
+    "write_draft",
+]
 
 DRAFT_FILE = "draft.json"
 TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
@@ -63,8 +72,13 @@ class _Draft:
     config: DecoderConfig
     sha256: str
     training: dict[str, Any]
-    kind: Literal["distilled"]
+    kind: Literal["distilled", "shared"]
     borrowed: tuple[str, ...]
+    layers: tuple[int, ...] = ()  # of the target, whose tensors are borrowed in a layer
+
+    def __post_init__(self) -> None:
+        if len(self.layers) != (self.config.layers if self.kind == "shared" else 0):
+            raise ValueError(f"layers: {len(self.layers)} of the target, but not as many here")
 
 
 class DraftCheckpoint:
@@ -89,7 +103,7 @@ class DraftCheckpoint:
         self.training = draft.training
         self.provenance = Provenance(source, None, found, draft.target.license)
         self._weights = Weights(folder)
-        self._borrowed = draft.borrowed
+        self._borrowed = {name: of_layers(name, draft.layers) for name in draft.borrowed}
         self._target = self._open(draft.target, open_target)
 
     @property
@@ -103,7 +117,7 @@ class DraftCheckpoint:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         if name in self._borrowed:
-            file, values = self._folder / DRAFT_FILE, self._target.tensor(name)
+            file, values = self._folder / DRAFT_FILE, self._target.tensor(self._borrowed[name])
         elif name in self._weights:
             file, values = self._folder / WEIGHTS_FILE, self._weights.dense(name)
         else:
@@ -129,6 +143,14 @@ def draft_digest(folder: Path) -> str:
     return _read(folder / DRAFT_FILE).sha256
 
 
+def shared_layers(source: str) -> tuple[tuple[int, ...], str] | None:
+    """Of a shared draft, the layers of its target and the target's SHA-256; None for any other
+    source."""
+    file = Path(source).expanduser() / DRAFT_FILE
+    draft = _read(file) if file.is_file() else None
+    return (draft.layers, draft.target.sha256) if draft and draft.kind == "shared" else None
+
+
 def _read(path: Path) -> _Draft:
     try:
         return TypeAdapter(_Draft).validate_json(path.read_bytes())
@@ -149,14 +171,20 @@ def write_draft(
     target: Provenance,
     token_counts: NDArray[np.int64],
     training: Mapping[str, Any],
+    layers: Sequence[int] = (),
 ) -> None:
     """Write a draft; one that is there stays until the new one is complete.
 
-    Matrices are stored in fp16, or in `int8` with a scale for every row; `training` is JSON. The
-    two files are then replaced one after the other: where a kill came between, opening refuses the
+    Matrices are stored in fp16, or in `int8` with a scale for every row; `training` is JSON. With
+    `layers` the draft is a shared one: all but its norms are those layers of the target. The two
+    files are then replaced one after the other: where a kill came between, opening refuses the
     folder. Raises SpeccompileError where it cannot be written, or a value is not finite.
     """
-    own = [name for name in tensor_shapes(config) if name not in TABLES]
+    own = [
+        name
+        for name in tensor_shapes(config)
+        if (is_norm(name) if layers else name not in TABLES)
+    ]
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
@@ -172,8 +200,9 @@ def write_draft(
                 config,
                 file_sha256(new / WEIGHTS_FILE),
                 dict(training),
-                kind="distilled",
-                borrowed=tuple(name for name in tensor_shapes(config) if name in TABLES),
+                kind="shared" if layers else "distilled",
+                borrowed=tuple(name for name in tensor_shapes(config) if name not in own),
+                layers=tuple(layers),
             )
             content = json.dumps(asdict(draft), indent=1)
             (new / DRAFT_FILE).write_text(content, encoding="utf-8")

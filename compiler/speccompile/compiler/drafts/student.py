@@ -10,13 +10,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.decoder import DecoderConfig, of_layers, tensor_shapes
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.folder import TABLES
+from speccompile.compiler.drafts.lesson import Lesson
 from speccompile.compiler.quantize import TensorReader
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["Student", "default_layers", "open_target"]
+__all__ = ["DEPTH", "Student", "default_layers", "open_target"]
+
+DEPTH = 4
+"""Of the chains whose acceptance is told."""
+
 
 
 def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
@@ -61,7 +66,7 @@ class Student:
         config = replace(target, layer_kinds=kinds)
         trained, tables = dict[str, Tensor](), dict[str, Tensor]()
         for name in tensor_shapes(config):
-            values = torch.tensor(read(_of_target(name, layers)))  # a copy: it will change
+            values = torch.tensor(read(of_layers(name, layers)))  # a copy: it will change
             if name in TABLES:
                 tables[name] = values.bfloat16()
             else:
@@ -74,15 +79,13 @@ class Student:
         """A tensor as it was trained."""
         return self.trained[name].detach().numpy()
 
-    def logits(self, tokens: Tensor, rows: Tensor) -> Tensor:
-        """Those [n, K], in fp32, behind the places of `tokens` where `rows` [B, N] is true."""
+    def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
+        """Those [n, K], in fp32, behind the places of `tokens` where `rows` [B, N] is true, in the
+        lesson with the number `step`."""
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.decoder.hidden(tokens)[rows]
             return self.decoder.logits(hidden, self.head).float()
 
-
-def _of_target(name: str, layers: Sequence[int]) -> str:
-    parts = name.split(".")
-    if parts[:2] == ["model", "layers"]:
-        parts[2] = str(layers[int(parts[2])])
-    return ".".join(parts)
+    def right(self, lesson: Lesson) -> NDArray[np.bool_]:
+        """Which tokens of a lesson it would say, [n], or [n, DEPTH] as which of a chain."""
+        return (self.logits(lesson.tokens, lesson.rows).argmax(-1) == lesson.said).numpy()

@@ -20,13 +20,10 @@ from safetensors.torch import load_file, save_file
 from speccompile.compiler.drafts.acceptance import Acceptance, acceptance
 from speccompile.compiler.drafts.lesson import Lesson, lessons, loss_of
 from speccompile.compiler.drafts.responses import Response
-from speccompile.compiler.drafts.student import Student
+from speccompile.compiler.drafts.student import DEPTH, Student
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DEPTH", "Point", "Schedule", "Trainer"]
-
-DEPTH = 4
-"""Of the chains whose acceptance is told."""
+__all__ = ["DEPTH", "Point", "Schedule", "Trainer", "evaluate"]
 
 _STATE = "state.safetensors"
 _STEEPEST = 1.0  # of a gradient's norm
@@ -130,15 +127,7 @@ class Trainer:
 
     def evaluate(self, responses: Sequence[Response]) -> Acceptance:
         """How far greedy chains of `DEPTH` stand on greedy `responses`."""
-        return acceptance(self._right(responses), DEPTH)
-
-    @torch.no_grad()
-    def _right(self, responses: Sequence[Response]) -> Iterator[NDArray[np.bool_]]:
-        vocabulary, size = self.student.vocabulary, self.student.decoder.config.vocab_size
-        for response in responses:
-            lesson = next(lessons([response], vocabulary, size, 1 << 30, 0))
-            best = self.student.logits(lesson.tokens, lesson.rows).argmax(-1)
-            yield (best == lesson.said).numpy()
+        return evaluate(self.student, responses)
 
     def _rest(self) -> Iterator[Lesson]:
         """The lessons from where it stopped."""
@@ -155,12 +144,12 @@ class Trainer:
     def _learn(self, lesson: Lesson) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate_at(self._seen)
-        loss = loss_of(self.student.logits(lesson.tokens, lesson.rows), lesson)
+        loss = loss_of(self.student.logits(lesson.tokens, lesson.rows, self._step), lesson)
         total = float(loss.total.detach())
         if not math.isfinite(total):
             raise SpeccompileError(
                 f"training diverged: the loss is {total} after {self._seen} tokens; lower "
-                f"distil.rate (the state of a few minutes before is in {self.folder})"
+                f"the recipe's rate (the state of a few minutes before is in {self.folder})"
             )
         self._optimizer.zero_grad()
         torch.autograd.backward(loss.total)
@@ -218,3 +207,15 @@ class Trainer:
                     self._optimizer.state[value] = {
                         key: tensors[f"{key}.{name}"] for key in ("step", "exp_avg", "exp_avg_sq")
                     }
+
+
+@torch.no_grad()
+def evaluate(student: Student, responses: Sequence[Response]) -> Acceptance:
+    """How far greedy chains of `DEPTH` of a student stand on greedy `responses`."""
+    vocabulary, size = student.vocabulary, student.decoder.config.vocab_size
+
+    def right() -> Iterator[NDArray[np.bool_]]:
+        for response in responses:
+            yield student.right(next(lessons([response], vocabulary, size, 1 << 30, 0)))
+
+    return acceptance(right(), DEPTH)

@@ -6,6 +6,7 @@ A mistake costs a build of minutes if it is found late, so every field says what
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -38,6 +39,7 @@ __all__ = [
     "Figure",
     "ModelTable",
     "Recipe",
+    "SharedTable",
     "Table",
     "TargetTable",
     "ValidateTable",
@@ -117,6 +119,36 @@ class DistilTable(Table):
     rate: float = Field(default=1e-3, gt=0.0, le=1.0)
     """The highest learning rate."""
     seed: int = Field(default=0, ge=0)
+
+
+class SharedTable(Table):
+    """How `speccompile draft shared` makes a draft of the target's own layers."""
+
+    count: int | None = Field(default=None, ge=1)
+    """Layers of the draft; None is as many as are predicted to be fastest."""
+    layers: Annotated[tuple[int, ...], Field(strict=False)] = ()
+    """Which of the target's they are, rising; empty: those that a search finds."""
+    search: int = Field(default=500, ge=1)
+    """Evaluations of acceptance that the search may use; one round, in which each layer is left out
+    once, is always made."""
+    vocabulary: int = Field(default=8192, ge=0)
+    """As in `DistilTable`, and so are the keys of prompts and answers: what was answered for one is
+    found by the other."""
+    own: File | None = None
+    prompts: int = Field(default=4096, ge=1)
+    length: int = Field(default=128, ge=8, le=4096)
+    tokens: int = Field(default=500_000, ge=1)
+    """Tokens that the norms learn from, prompts included, every time they are read."""
+    rate: float = Field(default=2e-3, gt=0.0, le=1.0)
+    """The highest learning rate."""
+    seed: int = Field(default=0, ge=0)
+
+    @field_validator("layers")
+    @classmethod
+    def _rise(cls, layers: tuple[int, ...]) -> tuple[int, ...]:
+        if any(after <= before for before, after in pairwise(layers)):
+            raise ValueError("must rise: the draft computes them in this order")
+        return layers
 
 
 class EngineTable(Table):
@@ -210,6 +242,8 @@ class Recipe(Table):
     artifact: ArtifactTable = ArtifactTable()
     distil: DistilTable | None = None
     """None is the defaults, where a draft is made; a build does not read it."""
+    shared: SharedTable | None = None
+    """None is the defaults, where such a draft is made; a build does not read it."""
     figures: Annotated[tuple[Figure, ...], Field(strict=False)] = ()
     _origin: Path | None = None
 
@@ -226,11 +260,11 @@ class Recipe(Table):
         """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.
 
         Equal recipes give equal text wherever they lie: `origin` is left out, and paths in its
-        folder are written relative to it. So is `distil`, which no build reads. `layers` is a list
-        of pairs, for their order matters.
+        folder are written relative to it. So are `distil` and `shared`, which no build reads.
+        `layers` is a list of pairs, for their order matters.
         """
         tables = self.model_dump(
-            mode="json", by_alias=True, context=self._origin, exclude={"distil"}
+            mode="json", by_alias=True, context=self._origin, exclude={"distil", "shared"}
         )
         return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

@@ -1,0 +1,101 @@
+"""A student that is some of the target's layers with norms of its own, in the target's own cache.
+
+Where it drafts, the target has read all of the text up to the root of a round: its keys and values
+are there, exact ones. So a row sees those, and of the round's rows the student's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from speccompile.compiler.decoder import is_norm, of_layers, tensor_shapes
+from speccompile.compiler.drafts.decoder import Context, Decoder, KeyValues
+from speccompile.compiler.drafts.lesson import Lesson
+from speccompile.compiler.drafts.student import DEPTH, Student
+from speccompile.compiler.quantize import TensorReader
+
+__all__ = ["SharedStudent", "committed", "head_of", "read_by"]
+
+
+@dataclass(frozen=True)
+class SharedStudent(Student):
+    """Trains norms alone. Its layers are the `layers` of the `target`, in whose cache it works."""
+
+    target: Decoder
+    layers: Sequence[int]
+
+    @classmethod
+    def sharing(
+        cls, target: Decoder, read: TensorReader, layers: Sequence[int], vocabulary: Tensor
+    ) -> SharedStudent:
+        """One that begins with the target's norms; its matrices are those of `target`, which are
+        kept once."""
+        kinds = tuple(target.config.layer_kinds[layer] for layer in layers)
+        config = replace(target.config, layer_kinds=kinds)
+        trained, tensors = dict[str, Tensor](), dict[str, Tensor]()
+        for name in tensor_shapes(config):
+            source = of_layers(name, layers)
+            if is_norm(name):
+                trained[name] = torch.tensor(read(source)).requires_grad_()
+            else:
+                tensors[name] = target.tensors[source]
+        decoder = Decoder(config, {**tensors, **trained})
+        head = head_of(target, vocabulary)
+        return cls(decoder, trained, head, vocabulary, target, tuple(layers))
+
+    @property
+    def apart(self) -> Student:
+        """The same with a cache of its own."""
+        return Student(self.decoder, self.trained, self.head, self.vocabulary)
+
+    def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
+        return self._drafted(tokens, rows, read_by(self.target, tokens), step)
+
+    def right(self, lesson: Lesson) -> NDArray[np.bool_]:
+        read = read_by(self.target, lesson.tokens)
+        columns = torch.nonzero(lesson.rows)[:, 1]
+        found = torch.empty(len(columns), DEPTH, dtype=torch.bool)
+        for turn in range(DEPTH):
+            best = self._drafted(lesson.tokens, lesson.rows, read, turn).argmax(-1)
+            place = (columns - turn) % DEPTH  # of the row in its round
+            found[torch.arange(len(columns)), place] = best == lesson.said
+        return found.numpy()
+
+    def _drafted(self, tokens: Tensor, rows: Tensor, read: KeyValues, turn: int) -> Tensor:
+        """The logits of `logits`, in rounds of `DEPTH` rows that begin at places = turn mod DEPTH."""
+        chosen = list(self.layers)
+        seen = committed(tokens.shape[1], turn)
+        context = Context(read.keys[chosen], read.values[chosen], seen)
+        with torch.autocast("cpu", torch.bfloat16):
+            hidden = self.decoder.hidden(tokens, context=context)[rows]
+            return self.decoder.logits(hidden, self.head).float()
+
+
+def head_of(target: Decoder, vocabulary: Tensor) -> Tensor:
+    """The rows [K, hidden] of the target's head for tokens `vocabulary` [K]."""
+    tied = target.config.tied_embeddings
+    return target.tensors["model.embed_tokens.weight" if tied else "lm_head.weight"][vocabulary]
+
+
+@torch.no_grad()
+def read_by(target: Decoder, tokens: Tensor) -> KeyValues:
+    """What the target's cache holds of `tokens` [B, N]."""
+    batch, count = tokens.shape
+    dtype = target.tensors["model.embed_tokens.weight"].dtype
+    cache = KeyValues.of(target.config, batch, count, dtype)
+    target.hidden(tokens, cache=cache)
+    return cache
+
+
+def committed(count: int, turn: int) -> Tensor:
+    """Which of `count` rows the target has read when each is drafted, [count, count], where rounds
+    of `DEPTH` rows begin at places = turn mod DEPTH."""
+    places = torch.arange(count)
+    roots = places - (places - turn) % DEPTH
+    return places < roots[:, None]
