@@ -10,7 +10,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from speccompile.compiler.drafts.folder import DRAFT_FILE, draft_digest
+from speccompile.compiler.drafts.folder import DRAFT_FILE, draft_digest, shared_layers
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.recipes.schema import ModelTable
 from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_version
@@ -105,7 +105,11 @@ def _load(name: str, model: ModelTable) -> Stage:
 
 
 def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
-    settings = {"context": recipe.context.length, "spare_rows": _SPARE_ROWS}
+    settings = {
+        "context": recipe.context.length,
+        "spare_rows": _SPARE_ROWS,
+        "draft_of": _made_of(recipe)[1],
+    }
     return _stage("check", "check", loads, settings)
 
 
@@ -114,6 +118,7 @@ def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
     settings = {
         "memory_gb": recipe.engine.memory_gb,
         "draft_vocabulary": recipe.draft.vocabulary if recipe.draft else 0,
+        "shares_cache": _shares_cache(recipe),
         "roles": {role: _weights(table) for role, table in tables.items() if table},
     }
     return _stage("budget", "budget", ["check", *loads], settings)
@@ -161,6 +166,15 @@ class _Role:
             raise ValueError("a recipe without a draft has no such role")
         return table
 
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The target's, where a draft is made of some."""
+        return _made_of(self.recipe)[0] if self.role == "draft" else ()
+
+    @property
+    def shares_cache(self) -> bool:
+        return self.role == "draft" and _shares_cache(self.recipe)
+
     def stages(self) -> list[Stage]:
         role, model, weights = self.role, self.model, _weights(self.table)
         load, quantize, export = f"load {model}", f"quantize {role}", f"export {role}"
@@ -182,20 +196,23 @@ class _Role:
     def _engine(self, backend: str, load: str, quantize: str, export: str) -> list[Stage]:
         role, threads = self.role, self.recipe.engine.threads
         lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
-        shares_cache = role == "draft" and self.model == "target"
         judged = [lower, compile_, "check", load, f"reference {self.model}"]
-        if role == "draft" and not shares_cache:
+        if self.model == "draft":
             judged += ["load target", "reference target"]
         settings = {
             "role": role,
             "backend": backend,
             "precision": self.table.precision,
             # Engines that share a cache have to agree on what is in it.
-            "arithmetic": _arithmetic(self.recipe.target if shares_cache else self.table),
+            "arithmetic": _arithmetic(self.recipe.target if self.shares_cache else self.table),
             "threads": threads,
-            "shares_cache": shares_cache,
+            "shares_cache": self.shares_cache,
         }
-        lowered = {"backend": backend, "precision": self.table.precision}
+        lowered = {
+            "backend": backend,
+            "precision": self.table.precision,
+            "layers": self.layers,
+        }
         chosen = [stage.name for stage in _vocabulary(self.recipe) if role == "draft"]
         return [
             _stage(lower, "lower", [export, quantize, *chosen], lowered),
@@ -215,7 +232,8 @@ class _Role:
             "rule": _rule(self.recipe, role),
             "precision": self.table.precision,
             "batch": engine.batch,
-            "shares_cache": role == "draft" and self.model == "target",
+            "shares_cache": self.shares_cache,
+            "layers": self.layers,
         }
         stages: list[Stage] = []
         for capacity in (None, *engine.capacities):
@@ -233,6 +251,20 @@ class _Role:
                 chosen = {**library, "architecture": architecture}
                 stages.append(_stage(name, "plan", [lower, f"kernels {architecture}"], chosen))
         return stages
+
+
+def _made_of(recipe: Recipe) -> tuple[tuple[int, ...], str | None]:
+    """The layers that a shared draft is made of, and the SHA-256 of the target that they are of;
+    of other drafts none."""
+    found = shared_layers(recipe.draft.source) if recipe.draft else None
+    return found or ((), None)
+
+
+def _shares_cache(recipe: Recipe) -> bool:
+    """Whether the draft works in the target's cache: where it is the target, or layers of it."""
+    return recipe.draft is not None and (
+        recipe.draft.source == "target" or bool(_made_of(recipe)[0])
+    )
 
 
 def sized(name: str, capacity: int | None) -> str:

@@ -90,8 +90,8 @@ class DeviceModel:
         self.tensors = compiled.tensors
         self.rows = compiled.rows
         self.batch = batch
-        cache = compiled.tensors["key_cache.0"]
-        self.capacity = cache.shape[2]
+        cache = next(filter(_is_cache, compiled.tensors))  # of any layer: a draft may lack the first
+        self.capacity = compiled.tensors[cache].shape[2]
         self.vocabulary = compiled.tensors["logits"].shape[2]
         self._compiled = compiled
         self._places = places

@@ -52,7 +52,8 @@ class EngineInfo:
     `precision` is that of the weights, `arithmetic` that of the sums. Steps of fewer than
     `min_rows` rows are padded to it: from there on, a row's bits do not depend on how many rows are
     computed with it (0: they always do). `capacity` counts cache slots, padding included. A draft
-    that `shares_cache` works in the target's: it is the target itself, quantized.
+    that `shares_cache` works in the target's: it is the target itself, quantized, or some of its
+    layers, whose caches it has by the target's numbers.
 
     A draft may compute some of the `vocab_size` tokens only, and propose no others: `token_ids` is
     the path of their ids, beside the graph, int32, little-endian and rising. None is all of them.

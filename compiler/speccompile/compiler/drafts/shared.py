@@ -29,7 +29,7 @@ from speccompile.runtime.errors import SpeccompileError
 __all__ = ["Shared", "SharedObserver", "share"]
 
 _POINTS = 4  # of the curve: to test takes a while, for the target reads along
-_SEARCHED = 4096  # tokens of answers that layers are chosen on
+_SEARCHED = 2048  # tokens of answers that layers are chosen on
 _ROOM = 2048  # tokens of a batch of these
 
 

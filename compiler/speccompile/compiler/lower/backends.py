@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from speccompile.compiler.lower.borrow_caches import borrow_caches
 from speccompile.compiler.lower.capacity import capacity_of
 from speccompile.compiler.lower.decomposed_attention import (
     ALLOW_DECOMPOSITION,
@@ -35,21 +36,30 @@ Library = Literal["tensorrt", "tensorrt_rtx"]
 
 
 def lowering(
-    backend: str, precision: str, token_ids: NDArray[np.int32] | None = None
+    backend: str,
+    precision: str,
+    token_ids: NDArray[np.int32] | None = None,
+    layers: Sequence[int] = (),
 ) -> Sequence[Pass]:
     """The passes for `backend` ("openvino" or "onnxruntime") and weights of `precision`.
 
-    With `token_ids`, the head computes no other tokens.
+    With `token_ids`, the head computes no other tokens; a draft made of `layers` of its target has
+    the caches of these.
     """
     head = [] if token_ids is None else [restrict_head(token_ids)]
+    caches = [borrow_caches(layers)] if layers else []
     if backend == "openvino":
-        return [*head, FUSE_PROJECTIONS, SOFTCAPPED_ATTENTION, PAGED_ATTENTION, LAST_ROWS]
-    passes = [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS]
+        attention = [SOFTCAPPED_ATTENTION, PAGED_ATTENTION]
+        return [*head, FUSE_PROJECTIONS, *attention, LAST_ROWS, *caches]
+    passes = [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS, *caches]
     return [*passes, MATMUL_NBITS] if precision in ("int8", "mixed") else passes
 
 
-def plan_lowering(library: Library, rule: Rule, capacity: int) -> Sequence[Pass]:
-    """The passes for a TensorRT plan with caches of `capacity` slots, judging by `rule`.
+def plan_lowering(
+    library: Library, rule: Rule, capacity: int, layers: Sequence[int] = ()
+) -> Sequence[Pass]:
+    """The passes for a TensorRT plan with caches of `capacity` slots, judging by `rule`; `layers`
+    as for `lowering`.
 
     Layers whose input is rounded to int8 stay so in `tensorrt`, which multiplies in int8;
     `tensorrt_rtx` documents int8 weights only, so there the rounding is left out.
@@ -66,4 +76,5 @@ def plan_lowering(library: Library, rule: Rule, capacity: int) -> Sequence[Pass]
         TREE_MASK_PASS,
         insert_verify(rule),
         ALLOW_DECOMPOSITION,
+        *([borrow_caches(layers)] if layers else []),
     ]

@@ -15,8 +15,8 @@ __all__ = ["run"]
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `memory_gb`, or null, by role how its weights are stored, `roles`, and the tokens
-    of the draft's head, `draft_vocabulary`, 0 for all.
+    """Settings: `memory_gb`, or null, by role how its weights are stored, `roles`, the tokens of the
+    draft's head, `draft_vocabulary`, 0 for all, and whether it `shares_cache`.
 
     The inputs are the `check` and the `load` stages.
     """
@@ -31,7 +31,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             dict(stored["layers"] or {}),
             head_rows=settings["draft_vocabulary"] if role == "draft" else 0,
         )
-        if own:  # else it works in the target's cache
+        if role == "target" or not settings["shares_cache"]:
             parts[f"{role} cache"] = cache_bytes(model.config, model.capacity)
     check_budget(parts, settings["memory_gb"])
     (folder / "budget.json").write_text(json.dumps(parts, indent=1), encoding="utf-8")

@@ -62,14 +62,20 @@ def read_warnings(folder: Path) -> list[str]:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `context` and `spare_rows`, in tokens. The inputs are the `load` stages, the
-    target's first."""
+    """Settings: `context` and `spare_rows`, in tokens, and `draft_of`, the SHA-256 of the target
+    that the draft's layers are those of, or null. The inputs are the `load` stages, the target's
+    first."""
     models = {name.removeprefix("load "): Loaded(path) for name, path in inputs.items()}
     target, longest = models["target"], models["target"].config.context_length
     if settings["context"] > longest:
         raise PairError(
             f"context.length is {settings['context']}, but the target "
             f"({target.provenance['source']}) was trained for {longest}; lower context.length"
+        )
+    if settings["draft_of"] not in (None, target.provenance["sha256"]):
+        raise PairError(
+            f"{models['draft'].provenance['source']} is made of the layers of another target than "
+            f"{target.provenance['source']}; make one of this: speccompile draft shared"
         )
     vocabularies = {
         role: Vocabulary(model.provenance["source"], model.tokenizer, model.config.vocab_size)

@@ -49,13 +49,17 @@ def read_token_ids(folder: Path) -> NDArray[np.int32] | None:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `backend`, `precision`. The inputs are an `export` and a `quantize` stage, and the
+    """Settings: `backend`, `precision`, and the target's `layers` that a shared draft is made of,
+    else none. The inputs are an `export` and a `quantize` stage, and the
     `vocabulary` of a draft that is to have one of its own."""
     exported, quantized, *vocabulary = inputs.values()
     for chosen in vocabulary:
         shutil.copyfile(chosen / TOKEN_IDS_FILE, folder / TOKEN_IDS_FILE)
     model = open_contract(exported / CONTRACT_FILE, quantized)
-    passes = lowering(settings["backend"], settings["precision"], read_token_ids(folder))
+    token_ids = read_token_ids(folder)
+    passes = lowering(
+        settings["backend"], settings["precision"], token_ids, settings["layers"]
+    )
     counts = run_passes(model, passes)
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
     write_rewrites(folder, counts)

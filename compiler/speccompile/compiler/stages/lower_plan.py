@@ -34,7 +34,7 @@ def read_plan(folder: Path) -> PlanInfo:
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
     """Settings: `role`, `library`, `rule`, `precision`, `capacity` (null: the model's own),
-    `batch`, `shares_cache`.
+    `batch`, `shares_cache`, and `layers` as in `lower`.
 
     The inputs are a `load`, the `check`, an `export` and a `quantize` stage.
     """
@@ -43,7 +43,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     config = model.config
     capacity = min(settings["capacity"] or model.capacity, model.capacity)
     graph = open_contract(exported / CONTRACT_FILE, quantized)
-    passes = plan_lowering(settings["library"], settings["rule"], capacity)
+    passes = plan_lowering(settings["library"], settings["rule"], capacity, settings["layers"])
     write_rewrites(folder, run_passes(graph, passes))
     ir.save(graph, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
     plan = PlanInfo(

@@ -1,7 +1,8 @@
-"""Draft with the target's own weights, quantized, in the target's own cache.
+"""Draft with the target's own weights, quantized, or some of its layers, in the target's own cache.
 
 A quantized copy of the target computes nearly the target's keys and values, so it needs none of
-its own: it reads those that the target wrote, exact ones, and appends its guesses behind them.
+its own: it reads those that the target wrote, exact ones, and appends its guesses behind them. So
+does a draft made of some of the layers, in the caches of these.
 There is no prompt to read twice and nothing to catch up with; verification writes every row of the
 round again, so that no committed row is ever the draft's.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
 
@@ -35,12 +35,17 @@ class OnnxRuntimeEngine(Cursor):
         threads: int = 0,
         cache_of: OnnxRuntimeEngine | None = None,
     ) -> None:
-        """`cache_of` is an engine of the same dimensions whose caches this one reads and writes."""
+        """`cache_of` is an engine of the same dimensions whose caches this one reads and writes, or
+        those of some of its layers."""
         super().__init__(info.capacity)
         self._info, self._graph = info, graph
         self._session = _open(graph, threads)
-        self._caches: dict[str, ort.OrtValue] = cache_of._caches if cache_of else _new_caches(info)
         self._inputs = {value.name for value in self._session.get_inputs()}
+        self._caches = (
+            _shared_caches(cache_of._caches, self._inputs, graph)
+            if cache_of
+            else _new_caches(info, self._inputs)
+        )
         metadata = self._session.get_modelmeta().custom_metadata_map
         windows = {
             "attention_bias": info.capacity,
@@ -52,7 +57,7 @@ class OnnxRuntimeEngine(Cursor):
     def another(self) -> OnnxRuntimeEngine:
         """An engine of the same graph and weights for another sequence: its caches are its own."""
         engine = copy(self)
-        engine.length, engine._caches, engine._bindings = 0, _new_caches(self._info), {}
+        engine.length, engine._caches, engine._bindings = 0, _new_caches(self._info, self._inputs), {}
         return engine
 
     @property
@@ -156,10 +161,24 @@ def _line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def _new_caches(info: EngineInfo) -> dict[str, ort.OrtValue]:
+def _new_caches(info: EngineInfo, inputs: Iterable[str]) -> dict[str, ort.OrtValue]:
     shape = (1, info.kv_heads, info.capacity, info.head_dim)
     return {
-        f"{kind}.{layer}": ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
-        for layer in range(info.layers)
-        for kind in ("key_cache", "value_cache")
+        name: ort.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
+        for name in inputs
+        if _is_cache(name)
     }
+
+
+def _shared_caches(
+    caches: Mapping[str, ort.OrtValue], inputs: Iterable[str], graph: Path
+) -> dict[str, ort.OrtValue]:
+    """Of a target's `caches` those that a graph has."""
+    names = sorted(filter(_is_cache, inputs))
+    if strange := [name for name in names if name not in caches]:
+        raise EngineError(f"{graph}: its target has no {strange[0]}; build the artifact again")
+    return {name: caches[name] for name in names}
+
+
+def _is_cache(name: str) -> bool:
+    return name.startswith(("key_cache.", "value_cache."))

@@ -20,7 +20,7 @@ def open_engine(
     """Open `graph` with the backend that `info` names; `threads` = 0 takes every core.
 
     The file of `info.token_ids` lies beside `graph`. With `cache_of`, an engine of the same backend
-    and dimensions, the two share one cache.
+    and dimensions, the two share one cache, or that of the layers that `graph` has.
     """
     if isinstance(cache_of, PaddedEngine):
         cache_of = cache_of.engine

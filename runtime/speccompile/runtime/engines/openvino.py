@@ -34,7 +34,8 @@ class OpenVINOEngine(Cursor):
         threads: int = 0,
         cache_of: OpenVINOEngine | None = None,
     ) -> None:
-        """`cache_of` is an engine of the same dimensions whose caches this one reads and writes."""
+        """`cache_of` is an engine of the same dimensions whose caches this one reads and writes, or
+        those of some of its layers."""
         super().__init__(info.capacity)
         self._info, self._graph = info, graph
         try:
@@ -42,7 +43,11 @@ class OpenVINOEngine(Cursor):
             self._inputs = {port.any_name for port in model.inputs}
             self._refusal = tree_refusal(model)
             self._compiled = compile_graph(info, model, threads)
-            self._attach(cache_of._caches if cache_of else OpenVINOCaches(info, self._compiled))
+            self._attach(
+                cache_of._caches.of_layers(self._compiled)
+                if cache_of
+                else OpenVINOCaches(info, self._compiled)
+            )
         except RuntimeError as error:
             raise EngineError(f"{graph}: OpenVINO cannot open it: {last_line(error)}") from error
 

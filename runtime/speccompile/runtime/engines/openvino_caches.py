@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from copy import copy
+
 import openvino as ov
 
+from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
 __all__ = ["PAGE_ROWS", "OpenVINOCaches"]
@@ -12,7 +15,8 @@ PAGE_ROWS = 32  # fixed by the CPU plugin
 
 
 class OpenVINOCaches:
-    """One key and one value cache a layer; engines that share them share this object.
+    """One key and one value cache a layer; engines that share them share this object, or, of fewer
+    layers, one `of_layers` of it.
 
     Where the graph attends in pages, it writes them itself. Where it returns the new rows of a
     layer, as ``new_key_cache.i``, it is shown the rows so far, and its own are appended here.
@@ -32,6 +36,23 @@ class OpenVINOCaches:
                 cache = ov.Tensor(port.element_type, whole if appended else paged)
                 cache.data[:] = 0
                 (self._rows if appended else self._pages)[name] = cache
+
+    def of_layers(self, compiled: ov.CompiledModel) -> OpenVINOCaches:
+        """These very caches, as far as a graph of some of the layers has them.
+
+        Raises EngineError where it has others.
+        """
+        names = {
+            port.any_name
+            for port in compiled.inputs
+            if port.any_name.startswith(("key_cache.", "value_cache."))
+        }
+        if strange := names - self._pages.keys() - self._rows.keys():
+            raise EngineError(f"the target has no {min(strange)}; build the artifact again")
+        caches = copy(self)
+        caches._pages = {name: cache for name, cache in self._pages.items() if name in names}
+        caches._rows = {name: cache for name, cache in self._rows.items() if name in names}
+        return caches
 
     def attach(self, request: ov.InferRequest) -> None:
         """Give `request` the pages, once for all its steps."""
