@@ -15,7 +15,7 @@ from speccompile.compiler.drafts.acceptance import Acceptance
 from speccompile.compiler.drafts.answers import Answers, answers_of
 from speccompile.compiler.drafts.distil import Observer
 from speccompile.compiler.drafts.folder import write_draft
-from speccompile.compiler.drafts.layer_search import LayerSearch, LayerSet, removed_at_once
+from speccompile.compiler.drafts.layer_search import LayerSearch, LayerSet, fastest, removed_at_once
 from speccompile.compiler.drafts.lesson import Lesson, lessons
 from speccompile.compiler.drafts.prediction import Pace, measured_pace, weight_share
 from speccompile.compiler.drafts.shared_student import SharedStudent, head_of
@@ -92,14 +92,9 @@ def share(
         head = head_of(decoder, vocabulary)
         search = _search(answers, settings, _few(answers, vocabulary), config.layers)
         found = LayerSearch(decoder, head, *search).run(settings.count or 1, observer.searching)
-        layers = found[-1].layers
-        if settings.count is None:
-            layers = max(
-                (each for each in found if len(each.layers) < config.layers),
-                key=lambda each: pace.predict(
-                    weight_share(config, len(each.layers), tokens), [each.overlap]
-                ).speedup,
-            ).layers
+        shares = [weight_share(config, len(each.layers), tokens) for each in found]
+        chosen = found[-1] if settings.count else fastest(found, shares, pace)
+        layers = chosen.layers
     student = SharedStudent.sharing(decoder, target.tensor, layers, vocabulary)
     trainer = Trainer(
         student,
