@@ -23,6 +23,7 @@ from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
 from speccompile.compiler.stages.measure import read_costs
 from speccompile.compiler.stages.quality import read_quality
+from speccompile.compiler.stored_once import write_beside
 from speccompile.compiler.weights import WEIGHTS_FILE
 from speccompile.compiler.zipapp import write_zipapp
 from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME
@@ -48,6 +49,9 @@ __all__ = [
 ]
 
 REPORTS_FOLDER = "reports"
+
+_DRAFT_FILE = "draft.onnx"
+"""In the folder of its target, where the two have weights in common."""
 
 _ROLES = {
     "engines": "engine",
@@ -133,11 +137,16 @@ def assemble(
     loaded = model.loaded
     engines: dict[str, EngineInfo] = {}
     for role, candidate in chosen.items():
-        folder = Path("engines/cpu") / role
-        (staging / folder).mkdir(parents=True)
-        for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
-            shutil.copyfile(candidate.folder / name, staging / folder / name)
-        engine = replace(candidate.engine, graph=str(folder / GRAPH_FILE))
+        graph = Path("engines/cpu") / role / GRAPH_FILE
+        if role == "draft" and _same_weights(chosen):
+            beside = staging / "engines/cpu/target" / GRAPH_FILE
+            graph = graph.parent.with_name("target") / _DRAFT_FILE
+            write_beside(candidate.folder / GRAPH_FILE, beside, _DRAFT_FILE)
+        else:
+            (staging / graph).parent.mkdir(parents=True)
+            for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
+                shutil.copyfile(candidate.folder / name, staging / graph.with_name(name))
+        folder, engine = graph.parent, replace(candidate.engine, graph=str(graph))
         if engine.token_ids:
             shutil.copyfile(
                 candidate.folder / engine.token_ids, staging / folder / engine.token_ids
@@ -185,6 +194,12 @@ def write_measurements(
     measurements = replace(measurements, files=files)
     (staging / MEASUREMENTS_NAME).write_bytes(measurements.to_bytes())
     return measurements
+
+
+def _same_weights(chosen: Mapping[str, Candidate]) -> bool:
+    """Whether the draft is the target or layers of it, in the same precision."""
+    target, draft = chosen["target"].engine, chosen["draft"].engine
+    return draft.shares_cache and draft.precision == target.precision
 
 
 def _write_contract(folder: Path, role: str, results: Mapping[str, StageResult]) -> None:

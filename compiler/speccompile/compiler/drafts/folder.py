@@ -78,7 +78,7 @@ class _Draft:
 
     def __post_init__(self) -> None:
         if len(self.layers) != (self.config.layers if self.kind == "shared" else 0):
-            raise ValueError(f"layers: {len(self.layers)} of the target, but not as many here")
+            raise ValueError(f"{len(self.layers)} of the target's layers, but not as many here")
 
 
 class DraftCheckpoint:

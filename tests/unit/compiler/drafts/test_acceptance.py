@@ -25,3 +25,11 @@ def test_all_right_and_all_wrong() -> None:
 
 def test_nothing_to_decode() -> None:
     assert acceptance([], 2).tokens_a_round == 0.0
+
+
+def test_a_token_may_stand_in_one_place_of_a_chain_only() -> None:
+    # Right as the first of a chain, wrong as the second; and the other way round.
+    first = np.array([[True, False]] * 7)
+    assert acceptance([first], 2).positions == (1.0, 0.0)
+    assert acceptance([first], 2).tokens_a_round == pytest.approx(2.0)
+    assert acceptance([~first], 2).tokens_a_round == 1.0

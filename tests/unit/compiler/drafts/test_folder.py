@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
-from speccompile.compiler.drafts.folder import TABLES, DraftCheckpoint, write_draft
+from speccompile.compiler.decoder import DecoderConfig, is_norm, of_layers, tensor_shapes
+from speccompile.compiler.drafts.folder import TABLES, DraftCheckpoint, shared_layers, write_draft
 from speccompile.compiler.quantize import TensorReader, write_weights
 from speccompile.compiler.sources.checkpoint import (
     Checkpoint,
@@ -220,7 +220,8 @@ def test_a_pin_is_kept(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"schema": 2}, "schema: Input should be 1"),
-        ({"kind": "pruned"}, "kind: Input should be 'distilled'"),
+        ({"kind": "pruned"}, "kind: Input should be 'distilled' or 'shared'"),
+        ({"kind": "shared", "layers": [0]}, "Value error, 1 of the target's layers, but not as many here"),
         ({"config": None}, "config: "),
         ({"target": {"source": "x"}}, r"target\."),
     ],
@@ -240,6 +241,39 @@ def test_a_description_that_is_cut_is_refused(tmp_path: Path) -> None:
     file.write_bytes(file.read_bytes()[:100])
     with pytest.raises(SourceError, match=r"draft\.json: no draft .*EOF.*; train it again"):
         reopen(tmp_path)
+
+
+def test_a_shared_draft_has_norms_alone_and_says_whose_layers_it_has(tmp_path: Path) -> None:
+    layers, norm = (1, 0, 1), "model.layers.{}.input_layernorm.weight"
+    config = replace(MODEL.config, layer_kinds=(0,) * 3)
+
+    class Whole(Target):
+        def tensor(self, name: str) -> NDArray[np.float32]:
+            return MODEL.read(name)
+
+    write_draft(
+        tmp_path,
+        config=config,
+        read=lambda name: MODEL.read(of_layers(name, layers)) + 1,
+        int8=False,
+        target=PROVENANCE,
+        token_counts=COUNTS,
+        training={},
+        layers=layers,
+    )
+    draft = DraftCheckpoint(tmp_path, source="x", open_target=lambda source, sha256: Whole())
+    for name in tensor_shapes(config):
+        own = float(is_norm(name))
+        np.testing.assert_array_equal(
+            draft.tensor(name), MODEL.read(of_layers(name, layers)) + np.float32(own)
+        )
+    np.testing.assert_array_equal(draft.tensor(norm.format(2)), MODEL.read(norm.format(1)) + 1)
+    own_bytes = 4 * 64 * (2 * 3 + 1) + 8 * 512  # norms and counts
+    assert (tmp_path / "weights.safetensors").stat().st_size < own_bytes + 6_000
+    assert shared_layers(str(tmp_path)) == (layers, PROVENANCE.sha256)
+    write(tmp_path)
+    assert shared_layers(str(tmp_path)) is None
+    assert shared_layers("org/name") is None
 
 
 def test_tensors_of_another_model_are_refused(tmp_path: Path) -> None:
