@@ -1,4 +1,4 @@
-"""Two graphs over the same weights: what the second has in common with the first is not stored again.
+"""Two graphs over the same weights: what the second has in common with the first is stored once.
 
 ONNX lets a tensor name the file of its bytes, so long as that lies beside the graph. So the second
 graph is written into the folder of the first.

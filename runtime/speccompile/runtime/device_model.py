@@ -90,7 +90,7 @@ class DeviceModel:
         self.tensors = compiled.tensors
         self.rows = compiled.rows
         self.batch = batch
-        cache = next(filter(_is_cache, compiled.tensors))  # of any layer: a draft may lack the first
+        cache = next(filter(_is_cache, compiled.tensors))  # a draft may lack the first layer's
         self.capacity = compiled.tensors[cache].shape[2]
         self.vocabulary = compiled.tensors["logits"].shape[2]
         self._compiled = compiled

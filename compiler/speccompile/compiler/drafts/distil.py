@@ -76,9 +76,7 @@ def distil(
     return distilled
 
 
-def _write(
-    distilled: Distilled, trainer: Trainer, answers: Answers, settings: DistilTable
-) -> None:
+def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: DistilTable) -> None:
     training = {
         "layers": distilled.layers,
         "settings": settings.model_dump(mode="json"),

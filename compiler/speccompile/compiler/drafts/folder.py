@@ -181,9 +181,7 @@ def write_draft(
     folder. Raises SpeccompileError where it cannot be written, or a value is not finite.
     """
     own = [
-        name
-        for name in tensor_shapes(config)
-        if (is_norm(name) if layers else name not in TABLES)
+        name for name in tensor_shapes(config) if (is_norm(name) if layers else name not in TABLES)
     ]
     try:
         folder.mkdir(parents=True, exist_ok=True)

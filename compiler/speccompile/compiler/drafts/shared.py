@@ -28,7 +28,8 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["Shared", "SharedObserver", "share"]
 
-_POINTS, _SAMPLED = 4, 4  # of the curve, on every so many of the held-out prompts: tests are slow
+_POINTS = 4  # of the curve
+_TESTED = 3  # every so many of the held-out prompts: a test runs the target and four passes
 _SEARCHED = 2048  # tokens of answers that layers are chosen on
 _ROOM = 2048  # tokens of a batch of these
 
@@ -96,10 +97,11 @@ def share(
         chosen = found[-1] if settings.count else fastest(found, shares, pace)
         layers = chosen.layers
     student = SharedStudent.sharing(decoder, target.tensor, layers, vocabulary)
+    held_out = {kind: each[::_TESTED] for kind, each in answers.held_out.items()}
     trainer = Trainer(
         student,
         answers.taught,
-        answers.tested[::_SAMPLED],
+        [response for each in held_out.values() for response in each],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
         answers.folder / f"training-{_digest(answers, settings.model_dump(mode='json'), layers)}",
     )
@@ -113,8 +115,8 @@ def share(
         done,
         trainer.seen,
         found,
-        {kind: evaluate(student, each) for kind, each in answers.held_out.items()},
-        {kind: evaluate(student.apart, each) for kind, each in answers.held_out.items()},
+        {kind: evaluate(student, each) for kind, each in held_out.items()},
+        {kind: evaluate(student.apart, each) for kind, each in held_out.items()},
     )
     _write(shared, trainer, answers, settings)
     return shared

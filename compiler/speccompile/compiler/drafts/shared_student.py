@@ -68,7 +68,7 @@ class SharedStudent(Student):
         return found.numpy()
 
     def _drafted(self, tokens: Tensor, rows: Tensor, read: KeyValues, turn: int) -> Tensor:
-        """The logits of `logits`, in rounds of `DEPTH` rows that begin at places = turn mod DEPTH."""
+        """What `logits` returns, where rounds of `DEPTH` rows begin at places = turn mod DEPTH."""
         chosen = list(self.layers)
         seen = committed(tokens.shape[1], turn)
         context = Context(read.keys[chosen], read.values[chosen], seen)

@@ -23,7 +23,6 @@ DEPTH = 4
 """Of the chains whose acceptance is told."""
 
 
-
 def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
     """The target in bfloat16: what a machine generates fastest from, and close enough to learn."""
     tensors = {name: torch.from_numpy(read(name)).bfloat16() for name in tensor_shapes(config)}

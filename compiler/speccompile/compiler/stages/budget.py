@@ -15,8 +15,8 @@ __all__ = ["run"]
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `memory_gb`, or null, by role how its weights are stored, `roles`, the tokens of the
-    draft's head, `draft_vocabulary`, 0 for all, and whether it `shares_cache`.
+    """Settings: `memory_gb`, or null, by role how its weights are stored, `roles`, the tokens of
+    the draft's head, `draft_vocabulary`, 0 for all, and whether it `shares_cache`.
 
     The inputs are the `check` and the `load` stages.
     """

@@ -57,9 +57,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         shutil.copyfile(chosen / TOKEN_IDS_FILE, folder / TOKEN_IDS_FILE)
     model = open_contract(exported / CONTRACT_FILE, quantized)
     token_ids = read_token_ids(folder)
-    passes = lowering(
-        settings["backend"], settings["precision"], token_ids, settings["layers"]
-    )
+    passes = lowering(settings["backend"], settings["precision"], token_ids, settings["layers"])
     counts = run_passes(model, passes)
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
     write_rewrites(folder, counts)

@@ -57,7 +57,8 @@ class OnnxRuntimeEngine(Cursor):
     def another(self) -> OnnxRuntimeEngine:
         """An engine of the same graph and weights for another sequence: its caches are its own."""
         engine = copy(self)
-        engine.length, engine._caches, engine._bindings = 0, _new_caches(self._info, self._inputs), {}
+        engine.length, engine._bindings = 0, {}
+        engine._caches = _new_caches(self._info, self._inputs)
         return engine
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,13 +49,15 @@ def never(layers: int, share: float) -> None:
     """No progress."""
 
 
-def test_what_is_missed_least_goes_first(target: Decoder, few: list[Lesson], tmp_path: Path) -> None:
+def test_what_is_missed_least_goes_first(
+    target: Decoder, few: list[Lesson], tmp_path: Path
+) -> None:
     found = search(target, few, tmp_path / "found.json").run(1, never)
     assert [len(each.layers) for each in found] == [5, 4, 3, 2, 1]
     assert found[1].layers == (0, 1, 2, 4)
     assert found[1].overlap == pytest.approx(found[0].overlap, abs=0.02)
     assert found[2].overlap < found[1].overlap - 0.05
-    for before, after in zip(found, found[1:], strict=False):
+    for before, after in pairwise(found):
         assert set(after.layers) < set(before.layers)
 
 

@@ -11,9 +11,7 @@ def test_a_step_reads_its_layers_and_its_head() -> None:
     assert weight_share(config, 4, 0) == 1.0
     layer = 64 * 64 * 2 + 64 * 32 * 2 + 3 * 64 * 96 + 2 * 64
     head = 64 * 512
-    assert weight_share(config, 1, 128) == pytest.approx(
-        (layer + head / 4) / (4 * layer + head)
-    )
+    assert weight_share(config, 1, 128) == pytest.approx((layer + head / 4) / (4 * layer + head))
 
 
 def test_no_acceptance_passes_the_bound() -> None:
