@@ -193,6 +193,6 @@ def _expected(family: str, tokens: Sequence[int], start: int) -> NDArray[np.floa
     draft = Decoder(config, {n: tensors[of_layers(n, LAYERS)] for n in tensor_shapes(config)})
     seen = (torch.arange(count) < start).expand(count, -1) & (torch.arange(count) >= start)[:, None]
     chosen = list(LAYERS)
-    context = Context(read.keys[chosen], read.values[chosen], seen)
+    context = Context(read.keys[chosen].unbind(), read.values[chosen].unbind(), seen)
     rows: NDArray[np.float32] = draft.logits(draft.hidden(text, context=context))[0].numpy()
     return rows[start:]

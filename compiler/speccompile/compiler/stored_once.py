@@ -17,7 +17,7 @@ __all__ = ["write_beside"]
 _SMALL = 256
 """Bytes up to which a tensor stays in the graph, as in every graph that is saved."""
 
-_Content = tuple[ir.DataType, tuple[int | ir.SymbolicDim, ...], bytes]
+_Content = tuple[ir.DataType, tuple[object, ...], bytes]
 
 
 def write_beside(graph: Path, first: Path, name: str) -> None:
@@ -40,7 +40,7 @@ def write_beside(graph: Path, first: Path, name: str) -> None:
                 there.offset,
                 there.length,
                 tensor.dtype,
-                shape=ir.Shape(tensor.shape),
+                shape=ir.Shape(tensor.numpy().shape),
                 name=str(value.name),
                 base_dir=folder,
             )

@@ -71,7 +71,7 @@ class SharedStudent(Student):
         """What `logits` returns, where rounds of `DEPTH` rows begin at places = turn mod DEPTH."""
         chosen = list(self.layers)
         seen = committed(tokens.shape[1], turn)
-        context = Context(read.keys[chosen], read.values[chosen], seen)
+        context = Context(read.keys[chosen].unbind(), read.values[chosen].unbind(), seen)
         with torch.autocast("cpu", torch.bfloat16):
             hidden = self.decoder.hidden(tokens, context=context)[rows]
             return self.decoder.logits(hidden, self.head).float()

@@ -41,7 +41,7 @@ class OnnxRuntimeEngine(Cursor):
         self._info, self._graph = info, graph
         self._session = _open(graph, threads)
         self._inputs = {value.name for value in self._session.get_inputs()}
-        self._caches = (
+        self._caches: dict[str, ort.OrtValue] = (
             _shared_caches(cache_of._caches, self._inputs, graph)
             if cache_of
             else _new_caches(info, self._inputs)
