@@ -1,4 +1,4 @@
-"""`speccompile draft`: make a small draft of a target."""
+"""`speccompile draft`: make a small draft of a target, and tell what drafts are worth."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from speccompile.cli.draft_evaluate import evaluate
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
@@ -26,7 +27,10 @@ __all__ = ["command"]
 
 @click.group("draft")
 def command() -> None:
-    """Make a small draft of a target, for a recipe's draft.source."""
+    """Make a small draft of a target, for a recipe's draft.source, and tell what it is worth."""
+
+
+command.add_command(evaluate)
 
 
 @command.command("distil")
@@ -71,7 +75,11 @@ def distil(
 def _print(console: Console, made: Distilled) -> None:
     depth = max(len(found.positions) for found in made.acceptance.values())
     table = plain_table("held-out", *(f">{at + 1}" for at in range(depth)), ">tokens a round")
-    for kind, found in made.acceptance.items():
+    rows = [
+        *made.acceptance.items(),
+        *((f"{kind}, INT8", found) for kind, found in made.stored_acceptance.items()),
+    ]
+    for kind, found in rows:
         shares = (f"{share:.2f}" for share in found.positions)
         table.add_row(kind, *shares, f"{found.tokens_a_round:.2f}")
     layers = ", ".join(map(str, made.layers))

@@ -7,28 +7,25 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache as once
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from speccompile.compiler.draft_vocabulary import choose_tokens
-from speccompile.compiler.drafts.acceptance import Acceptance
+from speccompile.compiler.drafts.acceptance import Acceptance, Point
+from speccompile.compiler.drafts.asking import learned_tokens, open_prompts
 from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
-from speccompile.compiler.drafts.folder import write_draft
+from speccompile.compiler.drafts.folder import TABLES, in_int8, write_draft
 from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
-from speccompile.compiler.drafts.training import Point, Schedule, Trainer
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import DistilTable, Recipe
-from speccompile.compiler.sources.checkpoint import Checkpoint, TokenizerFiles
+from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.compiler.sources.opening import open_checkpoint
-from speccompile.runtime.chat import ChatTemplate
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.prompts import Prompts
 
@@ -53,8 +50,9 @@ class Observer:
 
 @dataclass(frozen=True)
 class Distilled:
-    """A draft in its folder. `acceptance` is by kind of held-out prompt; where time was up before
-    all was learned it is not `done`, and the same call goes on."""
+    """A draft in its folder. `acceptance` is by kind of held-out prompt, before the weights were
+    stored in INT8, `stored_acceptance` after; where time was up before all was learned it is not
+    `done`, and the same call goes on."""
 
     folder: Path
     layers: tuple[int, ...]
@@ -62,6 +60,7 @@ class Distilled:
     tokens: int
     curve: Sequence[Point]
     acceptance: Mapping[str, Acceptance]
+    stored_acceptance: Mapping[str, Acceptance]
 
 
 def distil(
@@ -81,28 +80,26 @@ def distil(
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)
-    shards = _shards(target, _prompts(target, files, tokenizer), settings, cache / "drafts")
+    shards = _shards(target, open_prompts(target, tokenizer), settings, cache / "drafts")
     _answer(target, shards, files.eos_token_ids, observer)
     taught = shards[""].read()
     held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
     counts = _counts(taught, target.config.vocab_size)
-    vocabulary: NDArray[np.int32] = np.arange(target.config.vocab_size, dtype=np.int32)
-    if 0 < settings.vocabulary < len(vocabulary):
-        vocabulary = choose_tokens(
-            *(tokenizer, counts, settings.vocabulary),
-            vocab_size=len(vocabulary),
-            ends=files.eos_token_ids,
-        )
+    vocabulary = learned_tokens(tokenizer, counts, settings.vocabulary, files.eos_token_ids)
     trainer = Trainer(
-        Student.of(target.config, target.tensor, layers, torch.from_numpy(vocabulary).long()),
+        Student.of(target.config, target.tensor, layers, vocabulary),
         taught,
         [response for responses in held_out.values() for response in responses],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
         _training_folder(target, settings, shards),
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
-    found = {kind: trainer.evaluate(responses) for kind, responses in held_out.items()}
-    distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found)
+    stored = _in_int8(trainer.student, target)
+    found, again = (
+        {kind: stands(student, responses) for kind, responses in held_out.items()}
+        for student in (trainer.student, stored)
+    )
+    distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found, again)
     _write(distilled, trainer, target, settings, counts)
     return distilled
 
@@ -121,6 +118,9 @@ def _write(
         "response_tokens": sum(len(response.tokens) for response in trainer.responses),
         "tokens": distilled.tokens,
         "held_out": {kind: asdict(found) for kind, found in distilled.acceptance.items()},
+        "held_out_int8": {
+            kind: asdict(found) for kind, found in distilled.stored_acceptance.items()
+        },
         "curve": [asdict(point) for point in distilled.curve],
     }
     write_draft(
@@ -134,6 +134,16 @@ def _write(
     )
 
 
+def _in_int8(student: Student, target: Checkpoint) -> Student:
+    """The same, as it comes back from its folder."""
+
+    def read(name: str) -> NDArray[np.float32]:
+        return target.tensor(name) if name in TABLES else in_int8(student.read(name))
+
+    config = student.decoder.config
+    return Student.of(config, read, range(config.layers), student.vocabulary)
+
+
 def _training_folder(
     target: Checkpoint, settings: DistilTable, shards: Mapping[str, Shards]
 ) -> Path:
@@ -142,18 +152,6 @@ def _training_folder(
     identity = json.dumps([target.provenance.sha256, settings.model_dump(mode="json"), answers])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:24]
     return shards[""].folder.parent / f"training-{digest}"
-
-
-def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) -> Prompts:
-    """As an artifact of the target would have them."""
-
-    def open_template() -> ChatTemplate:
-        bos, eos = files.bos_token or "", files.eos_token or ""
-        return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
-
-    return Prompts(
-        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
-    )
 
 
 def _shards(

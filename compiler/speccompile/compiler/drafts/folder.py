@@ -41,7 +41,14 @@ from speccompile.compiler.weights import SCALE_SUFFIX, WEIGHTS_FILE, Weights
 from speccompile.compiler.weights_writer import WeightsWriter
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DRAFT_FILE", "TABLES", "DraftCheckpoint", "draft_digest", "write_draft"]
+__all__ = [
+    "DRAFT_FILE",
+    "TABLES",
+    "DraftCheckpoint",
+    "draft_digest",
+    "in_int8",
+    "write_draft",
+]
 
 DRAFT_FILE = "draft.json"
 TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
@@ -90,11 +97,11 @@ class DraftCheckpoint:
         self.provenance = Provenance(source, None, found, draft.target.license)
         self._weights = Weights(folder)
         self._borrowed = draft.borrowed
-        self._target = self._open(draft.target, open_target)
+        self.target = self._open(draft.target, open_target)
 
     @property
     def tokenizer(self) -> TokenizerFiles:
-        return self._target.tokenizer
+        return self.target.tokenizer
 
     @property
     def token_counts(self) -> NDArray[np.int64]:
@@ -103,7 +110,7 @@ class DraftCheckpoint:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         if name in self._borrowed:
-            file, values = self._folder / DRAFT_FILE, self._target.tensor(name)
+            file, values = self._folder / DRAFT_FILE, self.target.tensor(name)
         elif name in self._weights:
             file, values = self._folder / WEIGHTS_FILE, self._weights.dense(name)
         else:
@@ -122,6 +129,14 @@ class DraftCheckpoint:
                 f"{self._folder / DRAFT_FILE}: the draft's target cannot be opened ({error}); "
                 "it works with no other, so bring that back, or train the draft again"
             ) from error
+
+
+def in_int8(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What a draft's own tensor is once it was stored in int8: vectors stay as they are."""
+    if values.ndim == 1:
+        return values
+    codes, scales = quantize_int8(values)
+    return codes * scales[:, None]
 
 
 def draft_digest(folder: Path) -> str:
