@@ -83,13 +83,13 @@ def trace_engines(
             prefill(engine, text[:start])
     blocks = list[Trace]()
     for begin in range(start, len(text) - 1, LONGEST):
-        block = text[begin : begin + LONGEST]
+        block = text[begin:-1][:LONGEST]
         if sharer:
             sharer.adopt(begin)
         guessed = draft.step(block)
         known = target.step(block)  # in a shared cache, these rows replace the draft's
-        said = np.array(text[begin + 1 : begin + 1 + LONGEST], np.int64)
-        blocks.append(trace(said, guessed[: len(said)], known[: len(said)]))
+        said = text[begin + 1 : begin + 1 + len(block)]
+        blocks.append(trace(np.array(said, np.int64), guessed, known))
     if not blocks:
         return Trace(np.zeros(0, np.int64), np.zeros(0))
     return Trace(

@@ -9,7 +9,7 @@ import torch
 
 from speccompile.compiler.drafts.lesson import lessons, loss_of
 from speccompile.compiler.drafts.student import Student, default_layers
-from speccompile.compiler.drafts.training import Schedule, Trainer
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.runtime.errors import SpeccompileError
 from tests.families import tiny
 from tests.unit.compiler.drafts.tiny import VOCABULARY, answers
@@ -69,11 +69,6 @@ def test_a_token_that_the_student_lacks_is_never_right() -> None:
     [lesson] = lessons(answers(), kept, VOCABULARY, 1 << 20, 0)
     assert (lesson.said == -1).all()
     assert stands(student((1,), kept), answers()).tokens_a_round == 1.0
-
-
-def trainer_of_words(vocabulary: torch.Tensor) -> Trainer:
-    few = student((1,), vocabulary)
-    return Trainer(few, answers(), answers(), Schedule(1000), Path("never-written"))
 
 
 def test_every_response_is_read_once_in_another_order_each_time() -> None:
