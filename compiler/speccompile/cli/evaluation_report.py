@@ -9,6 +9,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from speccompile.cli.evaluation_view import held_out_of, labels
+from speccompile.compiler.drafts.acceptance import Point
 from speccompile.compiler.drafts.evaluation import Evaluation
 from speccompile.compiler.drafts.figures import Figures
 from speccompile.compiler.report.drawing import DRAFT, INK, OTHER, TARGET, chart
@@ -31,7 +32,7 @@ def render_evaluations(conditions: Mapping[str, Any], evaluations: Sequence[Eval
         for (name, each), (color, marker) in zip(labels(evaluations).items(), cycle(_LOOKS))
     ]
     domains = list(dict.fromkeys(domain for each in evaluations for domain in each.domains))
-    taught = [each for each in drafts if each.evaluation.training]
+    taught = [each for each in drafts if each.curve]
     return render_page(
         files("speccompile.cli").joinpath("evaluation_report.html").read_text("utf-8"),
         conditions=conditions,
@@ -43,11 +44,8 @@ def render_evaluations(conditions: Mapping[str, Any], evaluations: Sequence[Eval
             lambda figure: _draw_acceptance(figure, drafts, domains),
         ),
         rounds=chart("rounds", (10, 3.2), lambda figure: _draw_rounds(figure, drafts)),
-        curves=(
-            chart("curves", (10, 4.6), lambda figure: _draw_curves(figure, taught))
-            if any(each.evaluation.training.curve for each in taught if each.evaluation.training)
-            else None
-        ),
+        taught=taught,
+        curves=taught and chart("curves", (10, 4.6), lambda figure: _draw_curves(figure, taught)),
     )
 
 
@@ -70,6 +68,12 @@ class _Drawn:
         """The speed-up of all texts."""
         measured = self.evaluation.measured
         return list(measured.speedups.values())[-1].median if measured else None
+
+    @property
+    def curve(self) -> Sequence[Point]:
+        """Of its training, where that is told."""
+        training = self.evaluation.training
+        return training.curve if training else ()
 
     def draw(self, axes: Axes, x: Sequence[float], y: Sequence[float]) -> None:
         marker = self.marker if len(x) < 30 else ""
@@ -124,12 +128,11 @@ def _draw_curves(figure: Figure, drafts: Sequence[_Drawn]) -> None:
     """How each draft learned."""
     loss, overlap, stood, tokens = figure.subplots(2, 2, sharex=True).flat
     for draft in drafts:
-        curve = draft.evaluation.training.curve if draft.evaluation.training else ()
-        seen = [point.tokens / 1e6 for point in curve]
-        draft.draw(loss, seen, [point.loss for point in curve])
-        draft.draw(overlap, seen, [point.overlap for point in curve])
-        draft.draw(stood, seen, [100 * point.positions[0] for point in curve])
-        draft.draw(tokens, seen, [point.tokens_a_round for point in curve])
+        seen = [point.tokens / 1e6 for point in draft.curve]
+        draft.draw(loss, seen, [point.loss for point in draft.curve])
+        draft.draw(overlap, seen, [point.overlap for point in draft.curve])
+        draft.draw(stood, seen, [100 * point.positions[0] for point in draft.curve])
+        draft.draw(tokens, seen, [point.tokens_a_round for point in draft.curve])
     for axes, name in (
         (loss, "loss"),
         (overlap, "laws in common, 1 - TV"),

@@ -25,7 +25,7 @@ def print_evaluations(console: Console, evaluations: Sequence[Evaluation]) -> No
     """The figures for a terminal of 80 columns."""
     console.print("[b]Stood, by position in a chain; laws in common (1 - TV)[/b]")
     console.print(_acceptance(evaluations), "", sep="\n")
-    console.print("[b]Tokens a round, by draft length; best tree of 8 nodes[/b]")
+    console.print("[b]Tokens a round, by draft length; of the best tree of at most 8 nodes[/b]")
     console.print(_tokens(evaluations), "", sep="\n")
     console.print("[b]A draft's step over its target's, and the speed-up that none exceeds[/b]")
     console.print(_costs(evaluations), "", sep="\n")

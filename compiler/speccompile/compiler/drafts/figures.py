@@ -22,7 +22,7 @@ from speccompile.runtime.trees.best_first import Candidate, Node, grow
 __all__ = ["EVERYTHING", "LONGEST", "Figures", "StepCosts", "Trace", "Tree", "figures", "trace"]
 
 LONGEST = 8
-"""Tokens of the longest chain, and nodes of the tree: a round of both has as many rows."""
+"""Tokens of the longest chain, and nodes of the largest tree: rounds of as many rows."""
 
 EVERYTHING = "all"
 """The domain of all texts, where there are several."""
@@ -140,7 +140,7 @@ class _Texts:
     def tokens(self) -> int:
         return sum(max(len(each.ranks) - 1, 0) for each in self.traces)
 
-    def figures(self, costs: StepCosts, depth: int, widths: Sequence[int] | None) -> Figures:
+    def figures(self, costs: StepCosts, depth: int, widths: tuple[int, ...] | None) -> Figures:
         chains = [self.chains(length) for length in range(1, LONGEST + 1)]
         tokens = (1.0, *(chain.tokens_a_round for chain in chains))
         speedups = tuple(costs.speedup(each, length, length) for length, each in enumerate(tokens))
@@ -159,10 +159,10 @@ class _Texts:
     def chains(self, depth: int) -> Acceptance:
         return acceptance((each.ranks == 0 for each in self.traces), depth)
 
-    def tree(self, widths: Sequence[int], costs: StepCosts) -> Tree:
+    def tree(self, widths: tuple[int, ...], costs: StepCosts) -> Tree:
         rounds = sum(_rounds(each.ranks, widths) for each in self.traces)
         tokens = self.tokens / rounds
-        return Tree(tuple(widths), tokens, costs.speedup(tokens, len(widths), sum(widths)))
+        return Tree(widths, tokens, costs.speedup(tokens, len(widths), sum(widths)))
 
     def profile(self) -> list[list[float]]:
         """Of the guesses of each depth, how often each is right behind first choices that are."""
@@ -179,23 +179,23 @@ class _Texts:
         return profile
 
 
-def _best_widths(texts: _Texts, costs: StepCosts) -> list[int]:
-    """Of the trees of `LONGEST` nodes and each number of levels, the fastest."""
-    profile = texts.profile()
-    shapes = [_widths(profile[:levels]) for levels in range(1, LONGEST + 1)]
-    return max(shapes, key=lambda widths: texts.tree(widths, costs).speedup)
+def _best_widths(texts: _Texts, costs: StepCosts) -> tuple[int, ...]:
+    """Of the trees of at most `LONGEST` nodes in each number of levels, the fastest."""
+    profile, upto = texts.profile(), range(1, LONGEST + 1)
+    shapes = {_widths(profile[:levels], nodes) for levels in upto for nodes in upto}
+    return max(sorted(shapes), key=lambda widths: texts.tree(widths, costs).speedup)
 
 
-def _widths(profile: Sequence[Sequence[float]]) -> list[int]:
+def _widths(profile: Sequence[Sequence[float]], nodes: int) -> tuple[int, ...]:
     """The children of each first choice, the root's first, in the tree of the likeliest paths."""
 
     def expand(node: Node) -> Iterator[Candidate]:
         if node.greedy and node.depth < len(profile):
             yield from enumerate(profile[node.depth])
 
-    parents = grow(expand, LONGEST).parents
+    parents = grow(expand, nodes).parents
     counts = (parents.count(node) for node in range(len(profile)))
-    return [count for count in counts if count]
+    return tuple(count for count in counts if count)
 
 
 def _rounds(ranks: NDArray[np.int64], widths: Sequence[int]) -> int:
