@@ -47,7 +47,7 @@ def test_it_says_how_it_was_trained(draft: Path) -> None:
     assert training["layers"] == [1]
     assert training["tokens"] >= 4000
     assert training["responses"] == 24
-    assert {*training["held_out"]} == {"chat", "code"}
+    assert {*training["held_out"]} == {*training["held_out_int8"]} == {"chat", "code"}
     assert training["curve"][-1]["tokens"] >= training["curve"][0]["tokens"]
 
 
@@ -64,3 +64,35 @@ def test_it_drafts_for_its_target(
     assert not engine.shares_cache
     assert engine.token_ids is not None
     assert len(read_token_ids(artifact.path(engine.token_ids), 512)) == 400
+
+
+def test_it_is_evaluated_beside_a_built_one(
+    draft: Path, artifact: Path, cache: Path, tmp_path: Path
+) -> None:
+    """The artifact's draft is its target in INT8; the distilled one knows little."""
+    prompts, figures = tmp_path / "mine.jsonl", tmp_path / "figures.json"
+    texts = [{"prompt": f"Say {word}.", "category": word} for word in ("one", "two", "one", "two")]
+    prompts.write_text("\n".join(map(json.dumps, texts)), encoding="utf-8")
+    how = ["draft", "evaluate", str(draft), str(artifact), "--prompts", str(prompts)]
+    options = ["-n", "16", "--cache", str(cache), "--json", str(figures)]
+    done = CliRunner().invoke(cli, [*how, *options])
+    assert done.exit_code == 0, done.output
+    assert "predicted: its share of weights" in done.stdout
+    document = json.loads(figures.read_text("utf-8"))
+    distilled, built = document["drafts"]
+    assert set(distilled["domains"]) == set(built["domains"]) == {"one", "two", "all"}
+    assert distilled["training"]["held_out_int8"]
+    assert distilled["measured"] is None
+    assert built["domains"]["all"]["positions"][0] > 0.8
+    assert built["domains"]["all"]["overlap"] > 0.9
+    assert built["measured"]["speedups"]["all"]["median"] > 0
+    again = CliRunner().invoke(cli, [*how, *options])  # of answers that are kept
+    assert json.loads(figures.read_text("utf-8"))["drafts"][0] == distilled, again.output
+
+
+def test_what_does_not_fit_is_refused(draft: Path, artifact: Path, cache: Path) -> None:
+    for path in (draft, artifact):
+        how = ["draft", "evaluate", str(path), "--cache", str(cache), "-n", "9999"]
+        failed = CliRunner().invoke(cli, how)
+        assert "prompt 1 has" in str(failed.exception)
+        assert "lower --tokens" in str(failed.exception)

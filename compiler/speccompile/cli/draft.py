@@ -1,4 +1,4 @@
-"""`speccompile draft`: make a small draft of a target."""
+"""`speccompile draft`: make a small draft of a target, and tell what drafts are worth."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainin
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from speccompile.cli.draft_evaluate import evaluate
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
@@ -30,7 +31,10 @@ __all__ = ["command"]
 
 @click.group("draft")
 def command() -> None:
-    """Make a small draft of a target, for a recipe's draft.source."""
+    """Make a small draft of a target, for a recipe's draft.source, and tell what it is worth."""
+
+
+command.add_command(evaluate)
 
 
 _output = click.option(
@@ -145,8 +149,12 @@ def _print_shared(console: Console, made: Shared) -> None:
 
 
 def _print(console: Console, made: Distilled) -> None:
+    rows = [
+        *made.acceptance.items(),
+        *((f"{kind}, INT8", found) for kind, found in made.stored_acceptance.items()),
+    ]
     table = _held_out(_depth(made.acceptance))
-    for kind, found in made.acceptance.items():
+    for kind, found in rows:
         table.add_row(*_acceptance(kind, found))
     layers = ", ".join(map(str, made.layers))
     console.print(f"{made.folder}: layers {layers}, after {made.tokens:,} tokens")

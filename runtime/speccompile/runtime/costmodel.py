@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-__all__ = ["Costs", "best_draft_length", "plain_step_ms", "predicted_speedup", "step_ms"]
+__all__ = [
+    "Costs",
+    "best_draft_length",
+    "plain_step_ms",
+    "predicted_speedup",
+    "round_ms",
+    "step_ms",
+]
 
 Costs = Mapping[int, float]
 """Milliseconds of a step by its number of rows, as measured."""
@@ -30,6 +37,14 @@ def plain_step_ms(target: Costs) -> float:
     return step_ms(target, 1)
 
 
+def round_ms(levels: int, nodes: int, draft: Costs, target: Costs, *, shares_cache: bool) -> float:
+    """Milliseconds of a round that drafts so many `levels`, and verifies so many `nodes`."""
+    # A draft with a cache of its own first takes in what the target added: mostly two rows.
+    first = step_ms(draft, 1 if shares_cache else 2)
+    drafting = first + (levels - 1) * step_ms(draft, 1) if levels else 0.0
+    return drafting + step_ms(target, nodes + 1)
+
+
 def predicted_speedup(
     length: int, acceptance: Sequence[float], draft: Costs, target: Costs, *, shares_cache: bool
 ) -> float:
@@ -42,10 +57,8 @@ def predicted_speedup(
     for index in range(length):
         survival *= acceptance[min(index, len(acceptance) - 1)] if acceptance else 0.0
         tokens += survival
-    # A draft with a cache of its own first takes in what the target added: mostly two rows.
-    first = step_ms(draft, 1 if shares_cache else 2)
-    drafting = first + (length - 1) * step_ms(draft, 1) if length else 0.0
-    return tokens * plain_step_ms(target) / (drafting + step_ms(target, length + 1))
+    round_takes = round_ms(length, length, draft, target, shares_cache=shares_cache)
+    return tokens * plain_step_ms(target) / round_takes
 
 
 def best_draft_length(

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Acceptance", "acceptance"]
+__all__ = ["DEPTH", "Acceptance", "Point", "acceptance"]
+
+DEPTH = 4
+"""Of the chains whose acceptance is told while a draft is made."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,19 @@ class Acceptance:
     stood, and tokens a round, the target's own included."""
 
     positions: tuple[float, ...]
+    tokens_a_round: float
+
+
+@dataclass(frozen=True)
+class Point:
+    """Of a training's curve: after so many tokens, the mean loss and overlap since the last point,
+    and how far chains of `DEPTH` stand on held-out texts."""
+
+    tokens: int
+    seconds: float
+    loss: float
+    overlap: float
+    positions: Sequence[float]
     tokens_a_round: float
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache as once
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
@@ -12,15 +11,15 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
+from torch import Tensor
 
-from speccompile.compiler.draft_vocabulary import choose_tokens
+from speccompile.compiler.drafts.asking import learned_tokens, open_prompts
 from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
 from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import open_target
-from speccompile.compiler.sources.checkpoint import Checkpoint, TokenizerFiles
-from speccompile.runtime.chat import ChatTemplate
+from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.prompts import Prompts
 
@@ -66,7 +65,7 @@ class Answers:
     taught: Sequence[Response]
     held_out: Mapping[str, Sequence[Response]]
     counts: NDArray[np.int64]
-    vocabulary: NDArray[np.int32]
+    vocabulary: Tensor
     names: Mapping[str, Sequence[str]]
     folder: Path
 
@@ -84,33 +83,17 @@ def answers_of(
     `table` is what the recipe calls `asked`. Raises SpeccompileError where that does not fit the
     target.
     """
-    files, size = target.tokenizer, target.config.vocab_size
+    files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)
-    folder, encoder = cache / "drafts", _prompts(target, files, tokenizer)
+    folder, encoder = cache / "drafts", open_prompts(target, tokenizer)
     shards = _shards(target, encoder, asked, table, folder)
     _answer(target, shards, files.eos_token_ids, observer)
     taught = shards[""].read()
-    counts = _counts(taught, size)
-    vocabulary: NDArray[np.int32] = np.arange(size, dtype=np.int32)
-    if 0 < asked.vocabulary < size:
-        vocabulary = choose_tokens(
-            *(tokenizer, counts, asked.vocabulary), vocab_size=size, ends=files.eos_token_ids
-        )
+    counts = _counts(taught, target.config.vocab_size)
+    vocabulary = learned_tokens(tokenizer, counts, asked.vocabulary, files.eos_token_ids)
     held_out = {kind: shards[kind].read() for kind in _TESTED_KINDS}
     names = {kind: each.names for kind, each in shards.items()}
     return Answers(target, taught, held_out, counts, vocabulary, names, folder)
-
-
-def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) -> Prompts:
-    """As an artifact of the target would have them."""
-
-    def open_template() -> ChatTemplate:
-        bos, eos = files.bos_token or "", files.eos_token or ""
-        return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
-
-    return Prompts(
-        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
-    )
 
 
 def _shards(

@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
+import numpy as np
+from numpy.typing import NDArray
 
-from speccompile.compiler.drafts.acceptance import Acceptance
+from speccompile.compiler.drafts.acceptance import Acceptance, Point
 from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of
-from speccompile.compiler.drafts.folder import write_draft
+from speccompile.compiler.drafts.folder import TABLES, in_int8, write_draft
 from speccompile.compiler.drafts.student import Student, default_layers
-from speccompile.compiler.drafts.training import Point, Schedule, Trainer
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import DistilTable, Recipe
+from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.compiler.sources.opening import open_checkpoint
 
 __all__ = ["Distilled", "Observer", "distil"]
@@ -34,8 +36,9 @@ class Observer(AnswersObserver):
 
 @dataclass(frozen=True)
 class Distilled:
-    """A draft in its folder. `acceptance` is by kind of held-out prompt; where time was up before
-    all was learned it is not `done`, and the same call goes on."""
+    """A draft in its folder. `acceptance` is by kind of held-out prompt, before the weights were
+    stored in INT8, `stored_acceptance` after; where time was up before all was learned it is not
+    `done`, and the same call goes on."""
 
     folder: Path
     layers: tuple[int, ...]
@@ -43,6 +46,7 @@ class Distilled:
     tokens: int
     curve: Sequence[Point]
     acceptance: Mapping[str, Acceptance]
+    stored_acceptance: Mapping[str, Acceptance]
 
 
 def distil(
@@ -61,17 +65,20 @@ def distil(
     )
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
-    vocabulary = torch.from_numpy(answers.vocabulary).long()
     trainer = Trainer(
-        Student.of(target.config, target.tensor, layers, vocabulary),
+        Student.of(target.config, target.tensor, layers, answers.vocabulary),
         answers.taught,
         answers.tested,
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
         _training_folder(answers, settings),
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
-    found = {kind: trainer.evaluate(each) for kind, each in answers.held_out.items()}
-    distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found)
+    stored = _in_int8(trainer.student, target)
+    found, again = (
+        {kind: stands(student, each) for kind, each in answers.held_out.items()}
+        for student in (trainer.student, stored)
+    )
+    distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found, again)
     _write(distilled, trainer, answers, settings)
     return distilled
 
@@ -84,6 +91,9 @@ def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: D
         "response_tokens": sum(len(response.tokens) for response in trainer.responses),
         "tokens": distilled.tokens,
         "held_out": {kind: asdict(found) for kind, found in distilled.acceptance.items()},
+        "held_out_int8": {
+            kind: asdict(found) for kind, found in distilled.stored_acceptance.items()
+        },
         "curve": [asdict(point) for point in distilled.curve],
     }
     write_draft(
@@ -95,6 +105,16 @@ def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: D
         token_counts=answers.counts,
         training=training,
     )
+
+
+def _in_int8(student: Student, target: Checkpoint) -> Student:
+    """The same, as it comes back from its folder."""
+
+    def read(name: str) -> NDArray[np.float32]:
+        return target.tensor(name) if name in TABLES else in_int8(student.read(name))
+
+    config = student.decoder.config
+    return Student.of(config, read, range(config.layers), student.vocabulary)
 
 
 def _training_folder(answers: Answers, settings: DistilTable) -> Path:

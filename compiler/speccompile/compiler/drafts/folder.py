@@ -48,6 +48,7 @@ __all__ = [
     "TABLES",
     "DraftCheckpoint",
     "draft_digest",
+    "in_int8",
     "shared_layers",
     "write_draft",
 ]
@@ -104,11 +105,11 @@ class DraftCheckpoint:
         self.provenance = Provenance(source, None, found, draft.target.license)
         self._weights = Weights(folder)
         self._borrowed = {name: of_layers(name, draft.layers) for name in draft.borrowed}
-        self._target = self._open(draft.target, open_target)
+        self.target = self._open(draft.target, open_target)
 
     @property
     def tokenizer(self) -> TokenizerFiles:
-        return self._target.tokenizer
+        return self.target.tokenizer
 
     @property
     def token_counts(self) -> NDArray[np.int64]:
@@ -117,7 +118,7 @@ class DraftCheckpoint:
 
     def tensor(self, name: str) -> NDArray[np.float32]:
         if name in self._borrowed:
-            file, values = self._folder / DRAFT_FILE, self._target.tensor(self._borrowed[name])
+            file, values = self._folder / DRAFT_FILE, self.target.tensor(self._borrowed[name])
         elif name in self._weights:
             file, values = self._folder / WEIGHTS_FILE, self._weights.dense(name)
         else:
@@ -136,6 +137,14 @@ class DraftCheckpoint:
                 f"{self._folder / DRAFT_FILE}: the draft's target cannot be opened ({error}); "
                 "it works with no other, so bring that back, or train the draft again"
             ) from error
+
+
+def in_int8(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What a draft's own tensor is once it was stored in int8: vectors stay as they are."""
+    if values.ndim == 1:
+        return values
+    codes, scales = quantize_int8(values)
+    return codes * scales[:, None]
 
 
 def draft_digest(folder: Path) -> str:

@@ -20,7 +20,7 @@ from speccompile.compiler.drafts.lesson import Lesson, lessons
 from speccompile.compiler.drafts.prediction import Pace, measured_pace, weight_share
 from speccompile.compiler.drafts.shared_student import SharedStudent, head_of
 from speccompile.compiler.drafts.student import open_target
-from speccompile.compiler.drafts.training import Schedule, Trainer, evaluate
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import Recipe, SharedTable
 from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.runtime.artifact import Artifact
@@ -86,7 +86,7 @@ def share(
     pace = measured_pace(measured, config, sha256) if measured else Pace()
     answers = answers_of(target, settings, table="shared", cache=cache, observer=observer)
     decoder, tokens = open_target(config, target.tensor), len(answers.vocabulary)
-    vocabulary = torch.from_numpy(answers.vocabulary).long()
+    vocabulary = answers.vocabulary
     found: Sequence[LayerSet] = ()
     layers = settings.layers
     if not layers:
@@ -115,8 +115,8 @@ def share(
         done,
         trainer.seen,
         found,
-        {kind: evaluate(student, each) for kind, each in held_out.items()},
-        {kind: evaluate(student.apart, each) for kind, each in held_out.items()},
+        {kind: stands(student, each) for kind, each in held_out.items()},
+        {kind: stands(student.apart, each) for kind, each in held_out.items()},
     )
     _write(shared, trainer, answers, settings)
     return shared

@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from speccompile.compiler.decoder import is_norm, of_layers, tensor_shapes
+from speccompile.compiler.drafts.acceptance import DEPTH
 from speccompile.compiler.drafts.decoder import Context, Decoder, KeyValues
 from speccompile.compiler.drafts.lesson import Lesson
-from speccompile.compiler.drafts.student import DEPTH, Student
+from speccompile.compiler.drafts.student import Student
 from speccompile.compiler.quantize import TensorReader
 
 __all__ = ["SharedStudent", "committed", "head_of", "read_by"]

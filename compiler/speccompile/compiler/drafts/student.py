@@ -17,10 +17,7 @@ from speccompile.compiler.drafts.lesson import Lesson
 from speccompile.compiler.quantize import TensorReader
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DEPTH", "Student", "default_layers", "open_target"]
-
-DEPTH = 4
-"""Of the chains whose acceptance is told."""
+__all__ = ["Student", "default_layers", "open_target"]
 
 
 def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:

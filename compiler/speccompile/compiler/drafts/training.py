@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from speccompile.compiler.drafts.acceptance import Acceptance, acceptance
+from speccompile.compiler.drafts.acceptance import DEPTH, Acceptance, Point, acceptance
 from speccompile.compiler.drafts.lesson import Lesson, lessons, loss_of
 from speccompile.compiler.drafts.responses import Response
-from speccompile.compiler.drafts.student import DEPTH, Student
+from speccompile.compiler.drafts.student import Student
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["DEPTH", "Point", "Schedule", "Trainer", "evaluate"]
+__all__ = ["Schedule", "Trainer", "stands"]
 
 _STATE = "state.safetensors"
 _STEEPEST = 1.0  # of a gradient's norm
@@ -47,19 +47,6 @@ class Schedule:
         if progress < _WARM_UP:
             return self.rate * (seen + self.room) / (_WARM_UP * self.tokens + self.room)
         return self.rate * (0.02 + 0.98 * 0.5 * (1.0 + math.cos(math.pi * min(progress, 1.0))))
-
-
-@dataclass(frozen=True)
-class Point:
-    """Of the curve: after so many tokens, the mean loss and overlap since the last point, and how
-    far chains of `DEPTH` stand on held-out texts."""
-
-    tokens: int
-    seconds: float
-    loss: float
-    overlap: float
-    positions: Sequence[float]
-    tokens_a_round: float
 
 
 @dataclass
@@ -125,10 +112,6 @@ class Trainer:
         self._save()
         return self._seen >= self.schedule.tokens
 
-    def evaluate(self, responses: Sequence[Response]) -> Acceptance:
-        """How far greedy chains of `DEPTH` stand on greedy `responses`."""
-        return evaluate(self.student, responses)
-
     def _rest(self) -> Iterator[Lesson]:
         """The lessons from where it stopped."""
         vocabulary, size = self.student.vocabulary, self.student.decoder.config.vocab_size
@@ -161,7 +144,7 @@ class Trainer:
             self._sums[place] += value
 
     def _point(self, seconds: float) -> Point:
-        found = self.evaluate(self.held_out)
+        found = stands(self.student, self.held_out)
         loss, overlap, steps = self._sums
         self._sums = [0.0, 0.0, 0.0]
         return Point(
@@ -210,8 +193,8 @@ class Trainer:
 
 
 @torch.no_grad()
-def evaluate(student: Student, responses: Sequence[Response]) -> Acceptance:
-    """How far greedy chains of `DEPTH` of a student stand on greedy `responses`."""
+def stands(student: Student, responses: Sequence[Response]) -> Acceptance:
+    """How far a student's greedy chains of `DEPTH` stand on greedy `responses`."""
     vocabulary, size = student.vocabulary, student.decoder.config.vocab_size
 
     def right() -> Iterator[NDArray[np.bool_]]:

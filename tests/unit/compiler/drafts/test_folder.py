@@ -10,7 +10,13 @@ import pytest
 from numpy.typing import NDArray
 
 from speccompile.compiler.decoder import DecoderConfig, is_norm, of_layers, tensor_shapes
-from speccompile.compiler.drafts.folder import TABLES, DraftCheckpoint, shared_layers, write_draft
+from speccompile.compiler.drafts.folder import (
+    TABLES,
+    DraftCheckpoint,
+    in_int8,
+    shared_layers,
+    write_draft,
+)
 from speccompile.compiler.quantize import TensorReader, write_weights
 from speccompile.compiler.sources.checkpoint import (
     Checkpoint,
@@ -89,6 +95,14 @@ def test_a_draft_is_read_as_it_was_written(tmp_path: Path, int8: bool) -> None:
         found, expected = draft.tensor(name), MODEL.read(name)
         near = 0.0 if name in TABLES or expected.ndim == 1 else 0.01 if int8 else 1e-3
         assert np.abs(found - expected).max() <= near * np.abs(expected).max()
+
+
+def test_what_int8_makes_of_a_tensor_is_known_before(tmp_path: Path) -> None:
+    write(tmp_path)
+    draft = reopen(tmp_path)
+    for name in tensor_shapes(MODEL.config):
+        if name not in TABLES:
+            np.testing.assert_array_equal(draft.tensor(name), in_int8(MODEL.read(name)))
 
 
 def test_the_tables_are_not_in_the_file(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_drawn_answers_follow_the_seed() -> None:
 
 def test_what_is_answered_is_kept_and_the_rest_made_again(tmp_path: Path) -> None:
     prompts = [PROMPTS[number % 24] for number in range(BATCH + 8)]
-    shards = Shards(tmp_path, prompts, 4, seed=5)
+    shards = Shards(tmp_path, "a target", prompts, 4, seed=5)
     told: list[tuple[int, int]] = []
     said = shards.generate(decoder_of(), ENDS, lambda done, tokens: told.append((done, tokens)))
     first = shards.read()
@@ -70,3 +70,11 @@ def test_what_is_answered_is_kept_and_the_rest_made_again(tmp_path: Path) -> Non
     lost.unlink()
     shards.generate(decoder_of(), ENDS, lambda done, tokens: None)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == sizes
+
+
+def test_more_prompts_behind_them_leave_whole_blocks_as_they_are(tmp_path: Path) -> None:
+    prompts = [[2 + number % 30, 2 + number // 30 % 30, number // 900] for number in range(1600)]
+    few = Shards(tmp_path, "a target", prompts[:1536], 4, seed=5)
+    more = Shards(tmp_path, "a target", prompts, 4, seed=5)
+    assert more.names[: few.count] == few.names
+    assert not set(few.names) & set(Shards(tmp_path, "another", prompts, 4, seed=5).names)

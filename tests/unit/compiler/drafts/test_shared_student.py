@@ -8,8 +8,8 @@ import torch
 from speccompile.compiler.decoder import is_norm, tensor_shapes
 from speccompile.compiler.drafts.lesson import lessons
 from speccompile.compiler.drafts.shared_student import SharedStudent, committed
-from speccompile.compiler.drafts.student import DEPTH
-from speccompile.compiler.drafts.training import Schedule, Trainer, evaluate
+from speccompile.compiler.drafts.acceptance import DEPTH
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from tests.families import tiny
 from tests.unit.compiler.drafts.tiny import VOCABULARY, answers, decoder_of
 
@@ -57,7 +57,7 @@ def test_all_layers_in_the_targets_cache_are_the_target() -> None:
         apart = whole.apart.logits(lesson.tokens, lesson.rows)
     for logits in shared:
         assert (logits - apart).abs().max() < 0.05 * apart.abs().max()  # bfloat16
-    assert evaluate(whole, few).tokens_a_round > 0.8 * (DEPTH + 1)
+    assert stands(whole, few).tokens_a_round > 0.8 * (DEPTH + 1)
 
 
 def test_the_targets_cache_changes_what_a_layer_says() -> None:
@@ -98,8 +98,8 @@ def test_norms_learn_and_matrices_stay(tmp_path: Path) -> None:
     }
     schedule = Schedule(30_000, room=256, rate=1e-2)
     trainer = Trainer(one, answers(), answers()[:8], schedule, tmp_path)
-    before = trainer.evaluate(answers()).tokens_a_round
+    before = stands(trainer.student, answers()).tokens_a_round
     assert trainer.train(until=np.inf, points=2, report=lambda _: None)
-    assert trainer.evaluate(answers()).tokens_a_round > before
+    assert stands(trainer.student, answers()).tokens_a_round > before
     for name, value in matrices.items():
         assert torch.equal(decoder_of().tensors[name], value)

@@ -9,7 +9,7 @@ import torch
 
 from speccompile.compiler.drafts.lesson import lessons, loss_of
 from speccompile.compiler.drafts.student import Student, default_layers
-from speccompile.compiler.drafts.training import Schedule, Trainer
+from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.runtime.errors import SpeccompileError
 from tests.families import tiny
 from tests.unit.compiler.drafts.tiny import VOCABULARY, answers
@@ -68,12 +68,7 @@ def test_a_token_that_the_student_lacks_is_never_right() -> None:
     kept = torch.tensor([token for token in range(VOCABULARY) if token not in said])
     [lesson] = lessons(answers(), kept, VOCABULARY, 1 << 20, 0)
     assert (lesson.said == -1).all()
-    assert trainer_of_words(kept).evaluate(answers()).tokens_a_round == 1.0
-
-
-def trainer_of_words(vocabulary: torch.Tensor) -> Trainer:
-    few = student((1,), vocabulary)
-    return Trainer(few, answers(), answers(), Schedule(1000), Path("never-written"))
+    assert stands(student((1,), kept), answers()).tokens_a_round == 1.0
 
 
 def test_every_response_is_read_once_in_another_order_each_time() -> None:
@@ -91,9 +86,9 @@ def test_every_response_is_read_once_in_another_order_each_time() -> None:
 
 def test_it_learns(tmp_path: Path) -> None:
     learning = trainer(tmp_path)
-    before = learning.evaluate(answers()).tokens_a_round
+    before = stands(learning.student, answers()).tokens_a_round
     assert learning.train(until=np.inf, points=4, report=never)
-    after = learning.evaluate(answers())
+    after = stands(learning.student, answers())
     assert after.tokens_a_round > before + 0.5
     assert len(learning.curve) == 4
     assert learning.curve[-1].loss < learning.curve[0].loss
