@@ -130,7 +130,7 @@ def _print_shared(console: Console, made: Shared) -> None:
                 cells.append(f"{predicted.tokens_per_second:.1f}")
             table.add_row(*_acceptance(kind, found[kind], cache), *cells)
     cost = made.pace.predict(made.share, ()).cost
-    how = "measured" if made.pace.measured else "by the weights it reads"
+    how = "in proportion to a measured one" if made.pace.measured else "by the weights it reads"
     layers = ", ".join(map(str, made.layers))
     console.print(
         f"{made.folder}: {len(made.layers)} of {made.depth} layers ({layers}), "
