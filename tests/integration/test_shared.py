@@ -48,8 +48,8 @@ def draft(recipe: Path, cache: Path) -> Path:
     assert "by the weights it reads" in text
     assert "15x would take a cost below 0.067" in text
     for kind in ("chat", "code"):
-        assert f"{kind} target's 0." in text
-        assert f"{kind} own 0." in text
+        assert f"{kind} target's " in text
+        assert f"{kind} own " in text
     assert f'draft.source = "{output}"' in done.stdout.replace("\n", "")
     return output
 
