@@ -124,17 +124,17 @@ def shared(
 
 
 def _print_shared(console: Console, made: Shared) -> None:
-    columns = (">best length", ">predicted", *((">tokens/s",) if made.pace.measured else ()))
+    columns = (">speed-up", *((">tokens/s",) if made.pace.measured else ()))
     table = _held_out(_depth(made.acceptance), "cache", *columns)
     for kind in made.acceptance:
-        for cache, found in (("the target's", made.acceptance), ("its own", made.apart)):
+        for cache, found in (("target's", made.acceptance), ("own", made.apart)):
             predicted = made.pace.predict(made.share, found[kind].positions)
-            cells = [str(predicted.length), f"{predicted.speedup:.2f}x"]
+            cells = [f"{predicted.speedup:.2f}x at {predicted.length}"]
             if made.pace.measured:
                 cells.append(f"{predicted.tokens_per_second:.1f}")
             table.add_row(*_acceptance(kind, found[kind], cache), *cells)
     cost = made.pace.predict(made.share, ()).cost
-    how = "measured" if made.pace.measured else "by the weights it reads"
+    how = "in proportion to a measured one" if made.pace.measured else "by the weights it reads"
     layers = ", ".join(map(str, made.layers))
     console.print(
         f"{made.folder}: {len(made.layers)} of {made.depth} layers ({layers}), "
@@ -142,8 +142,9 @@ def _print_shared(console: Console, made: Shared) -> None:
     )
     console.print(table)
     console.print(
-        f"A step costs {cost:.2f} of the target's ({how}), so that no acceptance makes it faster "
-        f"than {1.0 / cost:.1f}x; 15x would take a cost below {1.0 / 15.0:.3f}."
+        "Speed-up is predicted, at the best number of tokens drafted. A step costs "
+        f"{cost:.2f} of the target's ({how}), so that no acceptance makes it faster than "
+        f"{1.0 / cost:.1f}x; 15x would take a cost below {1.0 / 15.0:.3f}."
     )
     _print_end(console, made.folder, done=made.done)
 
