@@ -54,12 +54,14 @@ def evaluation_document(
 
 
 def labels(evaluations: Sequence[Evaluation]) -> dict[str, Evaluation]:
-    """Each by the name of its folder, or by all of its path where two have the same."""
-    names = [Path(each.name).name for each in evaluations]
-    unique = len(set(names)) == len(names)
-    return {
-        name if unique else each.name: each for name, each in zip(names, evaluations, strict=True)
-    }
+    """Each by as much of the end of its path as tells it from the others."""
+    paths = [Path(each.name).parts for each in evaluations]
+    names: list[str] = []
+    for count in range(1, max(map(len, paths)) + 1):
+        names = [str(Path(*parts[-count:])) for parts in paths]
+        if len(set(names)) == len(names):
+            break
+    return dict(zip(names, evaluations, strict=True))
 
 
 def held_out_of(evaluation: Evaluation) -> dict[str, Acceptance]:

@@ -101,7 +101,7 @@ def test_all_figures_are_json() -> None:
 
 
 def test_drafts_of_one_name_are_told_apart() -> None:
-    other = replace(FOLDER, name="elsewhere/built")
+    other = replace(FOLDER, name="/some/elsewhere/built")
     assert list(labels([FOLDER, ARTIFACT])) == ["[b]mine", "built"]
     assert list(labels([other, ARTIFACT])) == ["elsewhere/built", "artifacts/built"]
 
@@ -129,14 +129,14 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 def test_what_is_neither_is_refused_in_a_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(monkeypatch, str(tmp_path)) == 1
+    assert run(monkeypatch, str(tmp_path)) == 2
     told = capsys.readouterr().err
     assert told.startswith(f"error: {tmp_path}: is neither an artifact (manifest.json) nor a draft")
     assert told.count("\n") == 1
     (tmp_path / "draft.json").write_text("{}")
     assert run(monkeypatch, str(tmp_path)) == 1
     assert "no draft that this version reads" in capsys.readouterr().err
-    assert run(monkeypatch, str(tmp_path), "--prompts", "builtin:nothing") == 1
+    assert run(monkeypatch, str(tmp_path), "--prompts", "builtin:nothing") == 2
     assert "is not one of the sets that ship" in capsys.readouterr().err
 
 
