@@ -105,7 +105,11 @@ def _load(name: str, model: ModelTable) -> Stage:
 
 
 def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
-    settings = {"context": recipe.context.length, "spare_rows": _SPARE_ROWS}
+    settings = {
+        "context": recipe.context.length,
+        "spare_rows": _SPARE_ROWS,
+        "engines": [*recipe.engine.cpu, *(["tensorrt"] if recipe.engine.tensorrt else [])],
+    }
     return _stage("check", "check", loads, settings)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tokenizers import Tokenizer
+from tokenizers.processors import TemplateProcessing
 
 from speccompile.compiler.sources.checkpoint import SourceError, TokenizerFiles
 from speccompile.compiler.sources.metadata import Metadata, read_json
@@ -12,8 +13,10 @@ from speccompile.compiler.sources.metadata import Metadata, read_json
 __all__ = ["folder_tokenizer"]
 
 
-def folder_tokenizer(folder: Path, config: Metadata) -> TokenizerFiles:
+def folder_tokenizer(folder: Path, config: Metadata, *, ends_texts: bool = False) -> TokenizerFiles:
     """Read tokenizer.json and the optional files beside it; `config` is the folder's config.json.
+
+    Where it `ends_texts`, the tokenizer puts the end token behind each, as that of T5 does.
 
     Generation ends, as in transformers, at the tokens of generation_config.json, else of
     config.json, else at the tokenizer's own end token. Raises SourceError for an absent or
@@ -34,12 +37,19 @@ def folder_tokenizer(folder: Path, config: Metadata) -> TokenizerFiles:
     bos_token, eos_token = _token(settings, "bos_token"), _token(settings, "eos_token")
     stated_bos = _ids(generation, "bos_token_id") or _ids(config, "bos_token_id")
     stated_eos = _ids(generation, "eos_token_id") or _ids(config, "eos_token_id")
+    end_ids = stated_eos or _looked_up(tokenizer, eos_token)
+    if ends_texts and end_ids and tokenizer.encode("").ids != list(end_ids[:1]):
+        end = tokenizer.id_to_token(end_ids[0])
+        tokenizer.post_processor = TemplateProcessing(
+            single=["$A", end], pair=["$A", end, "$B", end], special_tokens=[(end, end_ids[0])]
+        )
+        text = tokenizer.to_str()
     bos_ids = stated_bos or _looked_up(tokenizer, bos_token)
     return TokenizerFiles(
         tokenizer_json=text,
         chat_template=_chat_template(folder, settings),
         bos_token_id=bos_ids[0] if bos_ids else None,
-        eos_token_ids=stated_eos or _looked_up(tokenizer, eos_token),
+        eos_token_ids=end_ids,
         bos_token=bos_token,
         eos_token=eos_token,
     )

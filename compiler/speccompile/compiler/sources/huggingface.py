@@ -54,7 +54,8 @@ class HuggingFaceCheckpoint:
         config = read_json(folder / "config.json")
         self._family = family_of(config)
         self.config = self._family.read(config)
-        self.tokenizer = folder_tokenizer(folder, config)
+        reads_sources = self.config.encoder is not None
+        self.tokenizer = folder_tokenizer(folder, config, ends_texts=reads_sources)
         files = _weight_files(folder)
         self.provenance = Provenance(
             source=source,
