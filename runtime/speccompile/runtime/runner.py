@@ -168,12 +168,13 @@ class Runner:
             controller = PolicyController(
                 controller or FixedController(defaults.draft_length or DRAFT_LENGTH), policies
             )
-        if controller and not self.takes_trees:
-            controller = ChainController(controller)
         return self.host_session(kind, controller)
 
     def host_session(self, draft: str, controller: Controller | None = None) -> Session:
-        """A new sequence whose rounds are the host's, with one of the `DRAFTS`."""
+        """A new sequence whose rounds are the host's, with one of the `DRAFTS`; they are chains
+        where the target takes no trees."""
+        if controller and not self.takes_trees:
+            controller = ChainController(controller)
         target, drafting = self.engine("target"), self.draft(draft)
         start = self.manifest.model.start_token_id
         if start is None:
@@ -183,6 +184,11 @@ class Runner:
         return SourceSession(
             target, encoders, start, drafting, controller, context=self.context
         )
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether a prompt is the source of an encoder-decoder, not what it continues."""
+        return self.manifest.model.start_token_id is not None
 
     def opening(self, prompt: Sequence[int]) -> Sequence[int]:
         """What the sequence of a prompt begins with: the prompt itself, unless it is a source."""
@@ -255,8 +261,8 @@ class Runner:
 
         These count only behind the first `least` tokens.
         """
-        is_source = self.manifest.model.start_token_id is not None
-        text = TextStream(self.tokenizer, stop, after=() if is_source else prompt, least=least)
+        after = () if self.reads_source else prompt
+        text = TextStream(self.tokenizer, stop, after=after, least=least)
         return Output(session, prompt, request, text)
 
     def outputs(
