@@ -62,10 +62,11 @@ def tiny_t5(kind: str = "v1.1", *, seed: int = 0, **settings: object) -> TinyT5:
     Norms and biases are drawn too, which else are all alike, and wide: an error in one shows.
     """
     import torch
-    from transformers import T5Config, T5ForConditionalGeneration
+    from transformers import AutoConfig, T5ForConditionalGeneration
 
     gated, tied = T5_KINDS[kind]
-    config: Any = T5Config(
+    config = AutoConfig.for_model(
+        "t5",
         **{
             "vocab_size": VOCABULARY,
             "d_model": 48,
@@ -80,10 +81,11 @@ def tiny_t5(kind: str = "v1.1", *, seed: int = 0, **settings: object) -> TinyT5:
             "tie_word_embeddings": tied,
             "decoder_start_token_id": 0,
             **settings,
-        }
+        },
     )
     torch.manual_seed(seed)
-    model: Any = T5ForConditionalGeneration(config).eval()
+    build: Any = T5ForConditionalGeneration
+    model = build(config).eval()
     with torch.no_grad():
         if not tied:
             model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))

@@ -105,17 +105,14 @@ def _load(name: str, model: ModelTable) -> Stage:
 
 
 def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
-    settings = {
-        "context": recipe.context.length,
-        "spare_rows": _SPARE_ROWS,
-        "engines": [*recipe.engine.cpu, *(["tensorrt"] if recipe.engine.tensorrt else [])],
-    }
+    settings = {"context": recipe.context.length, "spare_rows": _SPARE_ROWS}
     return _stage("check", "check", loads, settings)
 
 
 def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
     tables = {"target": recipe.target, "draft": recipe.draft}
     settings = {
+        "engines": list(recipe.engine.cpu),
         "memory_gb": recipe.engine.memory_gb,
         "draft_vocabulary": recipe.draft.vocabulary if recipe.draft else 0,
         "roles": {role: _weights(table) for role, table in tables.items() if table},

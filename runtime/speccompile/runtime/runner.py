@@ -181,9 +181,7 @@ class Runner:
             return Session(target, drafting, controller, context=self.context)
         asked = ("target", "draft") if draft in _BY_MODEL else ("target",)
         encoders = {role: self._encoders[role] for role in asked if role in self._encoders}
-        return SourceSession(
-            target, encoders, start, drafting, controller, context=self.context
-        )
+        return SourceSession(target, encoders, start, drafting, controller, context=self.context)
 
     @property
     def reads_source(self) -> bool:

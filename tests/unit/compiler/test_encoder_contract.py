@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -29,9 +30,10 @@ CAPACITY = 64
 def test_buckets_are_those_of_transformers(buckets: int, most: int) -> None:
     import torch
 
+    bucket_of: Any = T5Attention._relative_position_bucket
     places = torch.arange(-most, most + 1)
     for both_ways in (False, True):
-        theirs = T5Attention._relative_position_bucket(places, both_ways, buckets, most).numpy()
+        theirs = bucket_of(places, both_ways, buckets, most).numpy()
         ours = position_buckets(PositionBias(buckets, most), both_ways=both_ways)
         np.testing.assert_array_equal(ours, theirs if both_ways else theirs[most::-1])
 

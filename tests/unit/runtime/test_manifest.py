@@ -36,7 +36,7 @@ TARGET = EngineInfo(
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")
 MANIFEST = Manifest(
-    schema=4,
+    schema=5,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 256, 2, 2, 16, None, (0, 2)),
@@ -152,6 +152,32 @@ def test_a_draft_is_optional() -> None:
     assert parse_manifest(alone.to_bytes(), "manifest.json") == alone
     nothing = replace(MANIFEST, engines={"draft": DRAFT})
     assert "engines['target'] is missing" in refusal(nothing.to_bytes())
+
+
+def test_encoders_are_files_and_belong_to_a_start_token() -> None:
+    encoder = "engines/cpu/encoder.onnx"
+    reading = replace(
+        MANIFEST,
+        model=replace(MANIFEST.model, start_token_id=0),
+        engines={
+            role: replace(engine, backend="onnxruntime", encoder=encoder, shares_cache=False)
+            for role, engine in MANIFEST.engines.items()
+        },
+        files={**MANIFEST.files, encoder: FileEntry("0" * 64, 1, "engine")},
+    )
+    read = parse_manifest(reading.to_bytes(), "manifest.json")
+    assert read.engines["target"].encoder == encoder
+    assert read.model.start_token_id == 0
+    plain = replace(reading, model=MANIFEST.model)
+    assert "engines['target'].encoder does not fit model" in refusal(plain.to_bytes())
+    without = replace(reading, files=MANIFEST.files)
+    assert "engines['target'].encoder is no file" in refusal(without.to_bytes())
+    target = replace(reading.engines["target"], backend="openvino")
+    other = replace(reading, engines={**reading.engines, "target": target})
+    assert "engines['target'].encoder: openvino runs none" in refusal(other.to_bytes())
+    draft = replace(reading.engines["draft"], encoder=None)
+    blind = replace(reading, engines={**reading.engines, "draft": draft})
+    assert "engines['draft'].encoder does not fit model" in refusal(blind.to_bytes())
 
 
 @pytest.mark.parametrize("precision", get_args(Precision))

@@ -78,6 +78,11 @@ def distil(
     target = open_checkpoint(
         recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
     )
+    if target.config.encoder:
+        raise SpeccompileError(
+            f"{recipe.target.source}: is an encoder-decoder, of which no draft is distilled here; "
+            "name a smaller one with its tokenizer as draft.source"
+        )
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)

@@ -6,7 +6,7 @@ Writes down what the models have in common: `Checked`.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -62,8 +62,8 @@ def read_warnings(folder: Path) -> list[str]:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `context` and `spare_rows`, in tokens, and the `engines` that are asked for. The
-    inputs are the `load` stages, the target's first."""
+    """Settings: `context` and `spare_rows`, in tokens. The inputs are the `load` stages, the
+    target's first."""
     models = {name.removeprefix("load "): Loaded(path) for name, path in inputs.items()}
     target, longest = models["target"], models["target"].config.context_length
     if settings["context"] > longest:
@@ -71,7 +71,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             f"context.length is {settings['context']}, but the target "
             f"({target.provenance['source']}) was trained for {longest}; lower context.length"
         )
-    _check_encoders(models, settings["engines"])
+    _check_encoders(models)
     vocabularies = {
         role: Vocabulary(model.provenance["source"], model.tokenizer, model.config.vocab_size)
         for role, model in models.items()
@@ -96,7 +96,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _check_encoders(models: Mapping[str, Loaded], engines: Sequence[str]) -> None:
+def _check_encoders(models: Mapping[str, Loaded]) -> None:
     target = models["target"]
     named = f"the target ({target.provenance['source']})"
     for model in models.values():
@@ -105,13 +105,8 @@ def _check_encoders(models: Mapping[str, Loaded], engines: Sequence[str]) -> Non
             raise PairError(
                 f"{has} is an encoder-decoder and the {lacks} is none; choose two of a kind"
             )
-    start_tokens = {model.config.encoder.start_token for model in models.values()
-                    if model.config.encoder}
+    start_tokens = {
+        model.config.encoder.start_token for model in models.values() if model.config.encoder
+    }
     if len(start_tokens) > 1:
         raise PairError(f"sequences of {named} and the draft begin with different tokens")
-    others = [name for name in engines if name != "onnxruntime"]
-    if target.config.encoder and others:
-        raise PairError(
-            f"{named} is an encoder-decoder, which {others[0]} does not run here; "
-            'set engine.cpu = ["onnxruntime"] and leave engine.tensorrt out'
-        )
