@@ -9,8 +9,11 @@ from tokenizers.processors import TemplateProcessing
 
 from speccompile.compiler.sources.checkpoint import SourceError, TokenizerFiles
 from speccompile.compiler.sources.metadata import Metadata, read_json
+from speccompile.compiler.sources.spiece import read_spiece
 
 __all__ = ["folder_tokenizer"]
+
+_EXTRA_IDS = 100  # of T5, where its settings say nothing
 
 
 def folder_tokenizer(folder: Path, config: Metadata, *, ends_texts: bool = False) -> TokenizerFiles:
@@ -22,17 +25,8 @@ def folder_tokenizer(folder: Path, config: Metadata, *, ends_texts: bool = False
     config.json, else at the tokenizer's own end token. Raises SourceError for an absent or
     malformed file.
     """
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise SourceError(
-            f"{path}: no such file; save the model's fast tokenizer beside its weights"
-        )
-    try:
-        text = path.read_text(encoding="utf-8")
-        tokenizer = Tokenizer.from_str(text)
-    except Exception as error:  # tokenizers raises nothing narrower
-        raise SourceError(f"{path}: not readable as a tokenizer ({error})") from error
     settings = _read_optional(folder / "tokenizer_config.json")
+    tokenizer, text = _tokenizer(folder, settings)
     generation = _read_optional(folder / "generation_config.json")
     bos_token, eos_token = _token(settings, "bos_token"), _token(settings, "eos_token")
     stated_bos = _ids(generation, "bos_token_id") or _ids(config, "bos_token_id")
@@ -53,6 +47,24 @@ def folder_tokenizer(folder: Path, config: Metadata, *, ends_texts: bool = False
         bos_token=bos_token,
         eos_token=eos_token,
     )
+
+
+def _tokenizer(folder: Path, settings: Metadata) -> tuple[Tokenizer, str]:
+    """The tokenizer of tokenizer.json, else of T5's spiece.model, and its JSON."""
+    path, pieces = folder / "tokenizer.json", folder / "spiece.model"
+    if not path.is_file() and pieces.is_file():
+        extra_ids = settings.optional("extra_ids", int)
+        tokenizer = read_spiece(pieces, extra_ids=_EXTRA_IDS if extra_ids is None else extra_ids)
+        return tokenizer, tokenizer.to_str()
+    if not path.is_file():
+        raise SourceError(
+            f"{path}: no such file; save the model's fast tokenizer beside its weights"
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+        return Tokenizer.from_str(text), text
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise SourceError(f"{path}: not readable as a tokenizer ({error})") from error
 
 
 def _read_optional(path: Path) -> Metadata:

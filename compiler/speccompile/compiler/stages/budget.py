@@ -17,8 +17,8 @@ __all__ = ["run"]
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: the `engines` of the CPU, `memory_gb`, or null, by role how its weights are stored, `roles`, and the tokens
-    of the draft's head, `draft_vocabulary`, 0 for all.
+    """Settings: the `engines` of the CPU, `memory_gb`, or null, by role how its weights are stored,
+    `roles`, and the tokens of the draft's head, `draft_vocabulary`, 0 for all.
 
     The inputs are the `check` and the `load` stages.
     """
