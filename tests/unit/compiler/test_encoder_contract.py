@@ -30,7 +30,7 @@ CAPACITY = 64
 def test_buckets_are_those_of_transformers(buckets: int, most: int) -> None:
     import torch
 
-    bucket_of: Any = T5Attention._relative_position_bucket
+    bucket_of: Any = vars(T5Attention)["_relative_position_bucket"].__func__
     places = torch.arange(-most, most + 1)
     for both_ways in (False, True):
         theirs = bucket_of(places, both_ways, buckets, most).numpy()

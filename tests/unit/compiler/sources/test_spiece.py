@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -50,16 +51,29 @@ def test_a_folder_without_tokenizer_json_is_read_by_it(tmp_path: Path) -> None:
     assert Tokenizer.from_str(files.tokenizer_json).encode("The sky").ids == [*ids, 1]
 
 
+def _cut(data: bytes) -> bytes:
+    return data[:-3]
+
+
+def _of_another_format(data: bytes) -> bytes:
+    return b"\x0b" + data
+
+
+def _of_another_kind(data: bytes) -> bytes:
+    return data + _field(2, 2, b"\x18\x02")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda data: data[:-3], "not readable as a SentencePiece model"),
-        (lambda data: b"\x0b" + data, "not readable as a SentencePiece model"),
-        (lambda data: data + _field(2, 2, b"\x18\x02"), "is no Unigram model"),
+        (_cut, "not readable as a SentencePiece model"),
+        (_of_another_format, "not readable as a SentencePiece model"),
+        (_of_another_kind, "is no Unigram model"),
     ],
 )
-def test_another_file_is_refused_in_one_line(tmp_path: Path, change: object, message: str) -> None:
-    assert callable(change)
+def test_another_file_is_refused_in_one_line(
+    tmp_path: Path, change: Callable[[bytes], bytes], message: str
+) -> None:
     path = tmp_path / "spiece.model"
     path.write_bytes(change(_model(_pieces())))
     with pytest.raises(SourceError, match=rf"\A.*spiece\.model: {message}.*\Z"):
