@@ -96,7 +96,7 @@ def write_artifact(root: Path, gpus: Mapping[str, GpuEngines] | None = None) -> 
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
     manifest = Manifest(
-        schema=4,
+        schema=5,
         name="tiny",
         compiler_version="0.1.0",
         model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 1, None, ()),

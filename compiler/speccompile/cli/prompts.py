@@ -48,7 +48,9 @@ def encode(runner: Runner, texts: Sequence[str], *, raw: bool) -> list[list[int]
     encoded: list[list[int]] = []
     for number, text in enumerate(texts, start=1):
         turn: Message = {"role": "user", "content": text}
-        tokens = runner.encode_raw(text) if raw else runner.encode_chat([turn])
+        tokens = (
+            runner.encode_raw(text) if raw or runner.reads_source else runner.encode_chat([turn])
+        )
         if len(tokens) + 2 > runner.context:
             raise RequestError(
                 f"prompt {number} has {len(tokens)} tokens; that leaves too little of the context "

@@ -112,7 +112,7 @@ def command(
         raise click.UsageError("the prompt is empty")
     printer.print(
         runner.encode_raw(text)
-        if raw
+        if raw or (runner.reads_source and not messages)
         else runner.encode_chat([*messages, {"role": "user", "content": text}])
     )
 

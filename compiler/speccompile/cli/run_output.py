@@ -87,6 +87,7 @@ def json_document(tokenizer: Tokenizer, output: Output, number: int) -> str:
         "statistics": {
             "prompt_tokens": statistics.prompt_tokens,
             "reused_tokens": statistics.reused_tokens,
+            "encoder_calls": dict(statistics.encoder_calls),
             "new_tokens": statistics.new_tokens,
             "rounds": statistics.rounds,
             "plain_rounds": statistics.plain_rounds,

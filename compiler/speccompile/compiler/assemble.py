@@ -18,9 +18,13 @@ from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.compile import Compiled
-from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.export import CONTRACT_FILE, ENCODER_FILE
 from speccompile.compiler.stages.load import Loaded
-from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
+from speccompile.compiler.stages.lower import (
+    ENCODER_WEIGHTS_FILE,
+    GRAPH_FILE,
+    GRAPH_WEIGHTS_FILE,
+)
 from speccompile.compiler.stages.measure import read_costs
 from speccompile.compiler.stages.quality import read_quality
 from speccompile.compiler.stored_once import write_beside
@@ -81,8 +85,15 @@ class Candidate:
 
     @property
     def bytes(self) -> int:
-        """Of the graph and its weights."""
-        return sum((self.folder / name).stat().st_size for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE))
+        """Of the graphs and their weights."""
+        return sum((self.folder / name).stat().st_size for name in self.files)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """What an artifact takes of the folder, the tokens of a restricted head excepted."""
+        reads = self.engine.encoder and not self.engine.shares_cache
+        encoder = (ENCODER_FILE, ENCODER_WEIGHTS_FILE) if reads else ()
+        return (GRAPH_FILE, GRAPH_WEIGHTS_FILE, *encoder)
 
 
 def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, list[Candidate]]:
@@ -144,9 +155,12 @@ def assemble(
             write_beside(candidate.folder / GRAPH_FILE, beside, _DRAFT_FILE)
         else:
             (staging / graph).parent.mkdir(parents=True)
-            for name in (GRAPH_FILE, GRAPH_WEIGHTS_FILE):
+            for name in candidate.files:
                 shutil.copyfile(candidate.folder / name, staging / graph.with_name(name))
-        folder, engine = graph.parent, replace(candidate.engine, graph=str(graph))
+        folder, encoder = graph.parent, None
+        if ENCODER_FILE in candidate.files:
+            encoder = str(folder / ENCODER_FILE)
+        engine = replace(candidate.engine, graph=str(graph), encoder=encoder)
         if engine.token_ids:
             shutil.copyfile(
                 candidate.folder / engine.token_ids, staging / folder / engine.token_ids
@@ -170,6 +184,7 @@ def assemble(
             head_dim=loaded.config.head_dim,
             bos_token_id=loaded.tokenizer["bos_token_id"],
             eos_token_ids=tuple(loaded.tokenizer["eos_token_ids"]),
+            start_token_id=model.config.encoder.start_token if model.config.encoder else None,
         ),
         engines=engines,
         requires=_requirements(engines),
@@ -205,7 +220,10 @@ def _same_weights(chosen: Mapping[str, Candidate]) -> bool:
 def _write_contract(folder: Path, role: str, results: Mapping[str, StageResult]) -> None:
     """The graph and, beside it, the weights that it refers to by name."""
     folder.mkdir(parents=True)
-    shutil.copyfile(results[f"export {role}"].folder / CONTRACT_FILE, folder / CONTRACT_FILE)
+    exported = results[f"export {role}"].folder
+    for name in (CONTRACT_FILE, ENCODER_FILE):
+        if (exported / name).exists():
+            shutil.copyfile(exported / name, folder / name)
     shutil.copyfile(results[f"quantize {role}"].folder / WEIGHTS_FILE, folder / WEIGHTS_FILE)
 
 

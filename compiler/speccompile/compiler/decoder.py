@@ -11,8 +11,10 @@ from typing import Literal
 
 __all__ = [
     "DecoderConfig",
+    "Encoder",
     "LayerKind",
     "LayerNorms",
+    "PositionBias",
     "Rope",
     "is_norm",
     "layer_norms",
@@ -20,7 +22,7 @@ __all__ = [
     "tensor_shapes",
 ]
 
-Activation = Literal["silu", "gelu", "gelu_tanh"]
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,31 @@ class LayerKind:
 
 
 @dataclass(frozen=True)
+class PositionBias:
+    """What is added to a score by how far the key is from the query (T5, arXiv 1910.10683).
+
+    Every head learns a number for each of the `buckets` of distances, which become wider up to
+    `max_distance` (`position_buckets`). All layers add the same: the first one holds the table.
+    """
+
+    buckets: int
+    max_distance: int
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """What reads the source of a decoder: `layers` of the decoder's own dimensions and parts, each
+    of whose rows sees all of the source.
+
+    Every layer of the decoder attends to the encoder's rows, between its own attention and its
+    feed-forward, and every sequence of the decoder begins with `start_token`.
+    """
+
+    layers: int
+    start_token: int
+
+
+@dataclass(frozen=True)
 class DecoderConfig:
     """Dimensions and parts of a decoder.
 
@@ -51,7 +78,8 @@ class DecoderConfig:
     its output if `norm_after`. `query_key_norm` is per head of D channels or over all heads at
     once. Without `gated`, the feed-forward has an up and a down projection only. Scales multiply
     embeddings, every sublayer's output, attention scores and logits; a softcap c turns x into
-    c tanh(x / c). `learned_positions` counts the rows of a table added to the embeddings.
+    c tanh(x / c). `learned_positions` counts the rows of a table added to the embeddings. With an
+    `encoder` the decoder has a source, and cross-attention; both embed tokens by one table.
     """
 
     vocab_size: int
@@ -81,6 +109,8 @@ class DecoderConfig:
     logit_scale: float = 1.0
     attention_softcap: float | None = None
     logit_softcap: float | None = None
+    position_bias: PositionBias | None = None
+    encoder: Encoder | None = None
 
     @property
     def layers(self) -> int:
@@ -151,31 +181,51 @@ def of_layers(name: str, layers: Sequence[int]) -> str:
 
 
 def _tensors(config: DecoderConfig) -> Iterator[tuple[str, tuple[int, ...]]]:
-    hidden, inner = config.hidden_size, config.intermediate_size
-    query, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    hidden = config.hidden_size
     yield "model.embed_tokens.weight", (config.vocab_size, hidden)
     if config.learned_positions:
         yield "model.embed_positions.weight", (config.learned_positions, hidden)
-    for index in range(config.layers):
-        layer = f"model.layers.{index}"
-        attention, mlp = f"{layer}.self_attn", f"{layer}.mlp"
+    if config.encoder:
+        yield from _stack(config, "encoder", config.encoder.layers)
+    yield from _stack(config, "model", config.layers, cross=config.encoder is not None)
+    if not config.tied_embeddings:
+        yield "lm_head.weight", (config.vocab_size, hidden)
+
+
+def _stack(
+    config: DecoderConfig, stack: str, layers: int, *, cross: bool = False
+) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The layers of decoder or encoder, and the norm behind them."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    for index in range(layers):
+        layer = f"{stack}.layers.{index}"
+        mlp = f"{layer}.mlp"
         for norm in layer_norms(config):
             yield from _norm(config, f"{layer}.{norm}", hidden)
-        yield from _linear(f"{attention}.q_proj", query, hidden, config.qkv_bias)
-        yield from _linear(f"{attention}.k_proj", kv, hidden, config.qkv_bias)
-        yield from _linear(f"{attention}.v_proj", kv, hidden, config.qkv_bias)
-        if config.query_key_norm != "none":
-            per_head = config.query_key_norm == "head"
-            yield f"{attention}.q_norm.weight", (config.head_dim if per_head else query,)
-            yield f"{attention}.k_norm.weight", (config.head_dim if per_head else kv,)
-        yield from _linear(f"{attention}.o_proj", hidden, query, config.output_bias)
+        yield from _attention(config, f"{layer}.self_attn")
+        if config.position_bias and index == 0:
+            yield f"{layer}.self_attn.position_bias", (config.position_bias.buckets, config.heads)
+        if cross:
+            yield from _norm(config, f"{layer}.cross_attn_layernorm", hidden)
+            yield from _attention(config, f"{layer}.cross_attn")
         if config.gated:
             yield from _linear(f"{mlp}.gate_proj", inner, hidden, config.mlp_bias)
         yield from _linear(f"{mlp}.up_proj", inner, hidden, config.mlp_bias)
         yield from _linear(f"{mlp}.down_proj", hidden, inner, config.mlp_bias)
-    yield from _norm(config, "model.norm", hidden)
-    if not config.tied_embeddings:
-        yield "lm_head.weight", (config.vocab_size, hidden)
+    yield from _norm(config, f"{stack}.norm", hidden)
+
+
+def _attention(config: DecoderConfig, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    hidden = config.hidden_size
+    query, kv = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    yield from _linear(f"{name}.q_proj", query, hidden, config.qkv_bias)
+    yield from _linear(f"{name}.k_proj", kv, hidden, config.qkv_bias)
+    yield from _linear(f"{name}.v_proj", kv, hidden, config.qkv_bias)
+    if config.query_key_norm != "none":
+        per_head = config.query_key_norm == "head"
+        yield f"{name}.q_norm.weight", (config.head_dim if per_head else query,)
+        yield f"{name}.k_norm.weight", (config.head_dim if per_head else kv,)
+    yield from _linear(f"{name}.o_proj", hidden, query, config.output_bias)
 
 
 def _linear(name: str, width: int, depth: int, bias: bool) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -13,6 +13,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.decoder import DecoderConfig, LayerKind, layer_norms
 from speccompile.compiler.graph import GraphBuilder, declare
+from speccompile.compiler.position_bias import bias_of_distances
 from speccompile.compiler.rope import rope_tables
 from speccompile.compiler.weights import (
     INPUT_SCALE_SUFFIX,
@@ -44,6 +45,8 @@ class DecoderEmitter:
         self.controls = (self.ids, self.positions, self.mask, self.sliding_mask, self.write_index)
         self.caches: list[ir.Value] = []
         self.updated: list[ir.Value] = []
+        self.source: list[ir.Value] = []
+        self._biased_mask: ir.Value | None = None
 
     def embedding(self) -> ir.Value:
         """[B, N, hidden] of the input ids."""
@@ -58,17 +61,22 @@ class DecoderEmitter:
             hidden = graph.op("Add", "/model/embed_positions/Add", hidden, places)
         return hidden
 
-    def layer(self, index: int, hidden: ir.Value) -> ir.Value:
-        """One decoder layer; [B, N, hidden] to the same."""
+    def layer(self, index: int, hidden: ir.Value, read: ir.Value | None = None) -> ir.Value:
+        """One decoder layer; [B, N, hidden] to the same.
+
+        With an encoder, its keys and values of the source are those of the encoder's rows `read`
+        [B, S, hidden], by default inputs of the graph.
+        """
         name, norms = f"model.layers.{index}", layer_norms(self.config)
         branch = self._norm(norms.before_attention, name, hidden)
         branch = self._attention(index, branch)
         branch = self._norm(norms.after_attention, name, branch)
         hidden = self._residual(f"{_path(name)}/attention_residual", hidden, branch)
-        branch = self._norm(norms.before_mlp, name, hidden)
-        branch = self._mlp(f"{name}.mlp", branch)
-        branch = self._norm(norms.after_mlp, name, branch)
-        return self._residual(f"{_path(name)}/mlp_residual", hidden, branch)
+        if self.config.encoder:
+            branch = self._norm("cross_attn_layernorm", name, hidden)
+            branch = self._cross_attention(index, branch, read)
+            hidden = self._residual(f"{_path(name)}/cross_attention_residual", hidden, branch)
+        return self._feed_forward(name, hidden)
 
     def head(self, hidden: ir.Value) -> ir.Value:
         """``logits`` [B, N, V] of the last layer's rows."""
@@ -85,8 +93,23 @@ class DecoderEmitter:
         logits.type, logits.shape = ir.TensorType(_FLOAT), ir.Shape(("B", "N", config.vocab_size))
         return logits
 
+    def source_rows(self, index: int, read: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """What a decoder layer attends to of the encoder's rows `read`: keys and values
+        [B, Hkv, S, D]."""
+        name, heads = f"model.layers.{index}.cross_attn", self.config.kv_heads
+        key = self._heads(f"{name}.k_proj", None, read, heads)
+        return key, self._heads(f"{name}.v_proj", None, read, heads)
+
+    def _feed_forward(self, name: str, hidden: ir.Value) -> ir.Value:
+        """The second half of the layer `name`."""
+        norms = layer_norms(self.config)
+        branch = self._norm(norms.before_mlp, name, hidden)
+        branch = self._mlp(f"{name}.mlp", branch)
+        branch = self._norm(norms.after_mlp, name, branch)
+        return self._residual(f"{_path(name)}/mlp_residual", hidden, branch)
+
     def _attention(self, index: int, hidden: ir.Value) -> ir.Value:
-        config, graph, kind = self.config, self.graph, self.config.kind(index)
+        config, kind = self.config, self.config.kind(index)
         name = f"model.layers.{index}.self_attn"
         path = _path(name)
         query = self._heads(f"{name}.q_proj", f"{name}.q_norm", hidden, config.heads)
@@ -97,20 +120,65 @@ class DecoderEmitter:
         keys = self._append(f"key_cache.{index}", key)
         values = self._append(f"value_cache.{index}", value)
         sliding = kind.window is not None and kind.window < self.capacity
+        mask = self.sliding_mask if sliding else self.mask
+        if config.position_bias:
+            mask = self._biased(mask)
+        return self._attend(name, query, keys, values, mask)
+
+    def _cross_attention(self, index: int, hidden: ir.Value, read: ir.Value | None) -> ir.Value:
+        name = f"model.layers.{index}.cross_attn"
+        query = self._heads(f"{name}.q_proj", None, hidden, self.config.heads)
+        if read is not None:
+            keys, values = self.source_rows(index, read)
+        else:
+            shape = ("B", self.config.kv_heads, "L", self.config.head_dim)
+            keys, values = (
+                declare(f"source_{kind}.{index}", _FLOAT, shape) for kind in ("key", "value")
+            )
+            self.source += [keys, values]
+        return self._attend(name, query, keys, values, None)
+
+    def _attend(
+        self, name: str, query: ir.Value, keys: ir.Value, values: ir.Value, mask: ir.Value | None
+    ) -> ir.Value:
+        """[B, N, hidden] of the attention layer `name`; `mask` is boolean, or added to scores."""
+        graph, path = self.graph, _path(name)
         mixed = graph.op(
             "Attention",
             f"{path}/Attention",
             query,
             keys,
             values,
-            self.sliding_mask if sliding else self.mask,
-            scale=config.attention_scale,
-            softcap=config.attention_softcap or 0.0,
+            mask,
+            scale=self.config.attention_scale,
+            softcap=self.config.attention_softcap or 0.0,
         )
         mixed = graph.op("Transpose", f"{path}/Transpose", mixed, perm=[0, 2, 1, 3])
         merged = graph.constant("shape.merged", np.array([0, 0, -1]))
         mixed = graph.op("Reshape", f"{path}/Reshape", mixed, merged)
         return self._linear(f"{name}.o_proj", mixed)
+
+    def _biased(self, mask: ir.Value) -> ir.Value:
+        """What is added to scores, [B, H, N, S]: the position bias, or minus infinity outside of
+        `mask`. The same in all layers. A slot's position is its number: rows are a chain."""
+        if self._biased_mask is None:
+            graph, path = self.graph, "/model/position_bias"
+            slots = graph.constant("slots", np.arange(self.capacity))
+            last = graph.constant("axes.last", np.array([-1]))
+            rows = graph.op("Unsqueeze", f"{path}/rows", self.positions, last)
+            distances = graph.op("Sub", f"{path}/distances", rows, slots)
+            bias = self._position_bias("model", distances, both_ways=False)
+            hidden = graph.constant("score.hidden", np.array(-np.inf, np.float32))
+            self._biased_mask = graph.op("Where", f"{path}/masked", mask, bias, hidden)
+        return self._biased_mask
+
+    def _position_bias(self, stack: str, distances: ir.Value, *, both_ways: bool) -> ir.Value:
+        bias, table = self.config.position_bias, f"{stack}.layers.0.self_attn.position_bias"
+        if bias is None:
+            raise ValueError("the decoder has no position bias")
+        return bias_of_distances(
+            self.graph, bias, self._stored(table), f"/{stack}/position_bias", distances, both_ways
+        )
 
     def _heads(self, name: str, norm: str | None, hidden: ir.Value, heads: int) -> ir.Value:
         """[B, heads, N, D] of a projection, normalized where the family does."""
@@ -159,6 +227,8 @@ class DecoderEmitter:
         acted = self._linear(f"{name}.gate_proj", rows) if config.gated else up
         if config.activation == "silu":
             acted = graph.op("Swish", f"{path}/act", acted)
+        elif config.activation == "relu":
+            acted = graph.op("Relu", f"{path}/act", acted)
         else:
             approximate = "tanh" if config.activation == "gelu_tanh" else "none"
             acted = graph.op("Gelu", f"{path}/act", acted, approximate=approximate)

@@ -16,18 +16,21 @@ import onnxruntime as ort
 from numpy.typing import NDArray
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
-from speccompile.compiler.emit import DecoderEmitter
+from speccompile.compiler.emit_encoder import EncoderEmitter
 from speccompile.compiler.graph import declare
 
 __all__ = ["Layerwise", "Observer"]
 
 _Floats = NDArray[np.float32]
 _Observed = Literal["nothing", "inputs", "everything"]
-_Part = Callable[[DecoderEmitter, ir.Value], ir.Value]
+_Part = Callable[[EncoderEmitter, ir.Value, ir.Value], ir.Value]
 
 _ROWS_AT_ONCE = 2048
 _COMPUTED = frozenset(
-    {"Add", "Attention", "Gelu", "LayerNormalization", "MatMul", "Mul", "RMSNormalization", "Swish"}
+    {
+        *("Add", "Attention", "Gelu", "LayerNormalization", "MatMul", "Mul", "RMSNormalization"),
+        *("Relu", "Swish"),
+    }
 )
 
 Observer = Callable[[str, _Floats], None]
@@ -46,21 +49,25 @@ class Layerwise:
         self._read = read
         self._threads = threads
 
-    def hidden_states(self, windows: NDArray[np.int64], observe: Observer | None = None) -> _Floats:
-        """The last layer's rows [W, T, hidden] for `windows` [W, T], each a text of its own.
+    def hidden_states(
+        self,
+        windows: NDArray[np.int64],
+        observe: Observer | None = None,
+        *,
+        sources: NDArray[np.int64] | None = None,
+    ) -> _Floats:
+        """The last layer's rows [W, T, hidden] for `windows` [W, T], each a text of its own, or
+        what follows one of the `sources` [W, S].
 
         `observe` is called once for every group of windows: the caller takes the largest.
         """
-        groups = np.array_split(windows, max(windows.size // _ROWS_AT_ONCE, 1))
-        states = self._embedded(groups)
-        for index in range(self._config.layers):
-            observed: _Observed = "everything" if observe else "nothing"
-            piece = self._piece(_layer(index), windows.shape[1], observed=observed)
-            for number, group in enumerate(groups):
-                states[number], *peaks = piece.run(group, states[number])
-                for name, peak in zip(piece.observed, peaks, strict=True):
-                    if observe:
-                        observe(name, peak)
+        count = max(windows.size // _ROWS_AT_ONCE, 1)
+        groups, read = np.array_split(windows, count), list[_Floats]()
+        if self._config.encoder and sources is not None:
+            parts = [*map(_encoder_layer, range(self._config.encoder.layers)), _encoder_norm]
+            read = self._through(parts, np.array_split(sources, count), observe)
+        layers = [_layer(index) for index in range(self._config.layers)]
+        states = self._through(layers, groups, observe, read)
         if observe:
             head = self._piece(_head, windows.shape[1], observed="inputs")
             for group, hidden in zip(groups, states, strict=True):
@@ -74,9 +81,26 @@ class Layerwise:
         for rows in hidden:
             yield head.run(np.zeros((1, len(rows)), np.int64), rows[None])[0][0]
 
-    def _embedded(self, groups: Sequence[NDArray[np.int64]]) -> list[_Floats]:
-        embedding = self._piece(lambda emit, _: emit.embedding(), groups[0].shape[1])
-        return [embedding.run(group)[0] for group in groups]
+    def _through(
+        self,
+        parts: Iterable[_Part],
+        groups: Sequence[NDArray[np.int64]],
+        observe: Observer | None,
+        read: Sequence[_Floats] = (),
+    ) -> list[_Floats]:
+        """What the `parts` make of the embedded `groups`, one after the other."""
+        width = groups[0].shape[1]
+        embedding = self._piece(_embedding, width)
+        states = [embedding.run(group)[0] for group in groups]
+        for part in parts:
+            piece = self._piece(part, width, observed="everything" if observe else "nothing")
+            for number, group in enumerate(groups):
+                source = read[number] if read else None
+                states[number], *peaks = piece.run(group, states[number], source)
+                for name, peak in zip(piece.observed, peaks, strict=True):
+                    if observe:
+                        observe(name, peak)
+        return states
 
     def _piece(self, part: _Part, width: int, *, observed: _Observed = "nothing") -> _Piece:
         return _Piece(self._config, self._read, part, width, self._threads, observed)
@@ -94,16 +118,19 @@ class _Piece:
         threads: int,
         observed: _Observed,
     ) -> None:
-        hidden = declare("hidden", ir.DataType.FLOAT, ("B", "N", config.hidden_size))
-        emitter = DecoderEmitter(config, _OnDemand(config, read), width)
-        result = part(emitter, hidden)
+        hidden, source = (
+            declare(name, ir.DataType.FLOAT, ("B", length, config.hidden_size))
+            for name, length in (("hidden", "N"), ("source", "L"))
+        )
+        emitter = EncoderEmitter(config, _OnDemand(config, read), width)
+        result = part(emitter, hidden, source)
         peaks = dict(_peaks(emitter)) if observed != "nothing" else {}
         if observed == "inputs":  # the session leaves out what no output needs: all the products
             peaks = {name: peak for name, peak in peaks.items() if not name.startswith("/")}
         self.observed = list(peaks)
         outputs = [*peaks.values()] if observed == "inputs" else [result, *peaks.values()]
         self._weights = _as_inputs(emitter, tensor_shapes(config).keys())
-        controls = [hidden, *emitter.controls, *emitter.caches]
+        controls = [hidden, source, *emitter.controls, *emitter.caches]
         inputs = [value for value in controls if value.uses()]
         self._names = frozenset(str(value.name) for value in inputs)
         self._config, self._width = config, width
@@ -117,9 +144,14 @@ class _Piece:
             ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
 
-    def run(self, tokens: NDArray[np.int64], hidden: _Floats | None = None) -> list[Any]:
+    def run(
+        self,
+        tokens: NDArray[np.int64],
+        hidden: _Floats | None = None,
+        source: _Floats | None = None,
+    ) -> list[Any]:
         """The part's output for `tokens` [W, T], unless only inputs are observed, then the peaks of
-        what is observed."""
+        what is observed. `source` are the encoder's rows."""
         slots, places = np.arange(self._width), np.arange(tokens.shape[1])
         seen = slots <= places[:, None]
         near = slots > places[:, None] - (self._config.window(self._width) or self._width)
@@ -131,6 +163,7 @@ class _Piece:
             "sliding_mask": np.tile(seen & near, (len(tokens), 1, 1, 1)),
             "write_index": np.zeros(len(tokens), np.int64),
             "hidden": hidden,
+            "source": source,
             **{name: np.zeros(cache, np.float32) for name in self._caches},
         }
         feeds = {name: _value(values[name]) for name in self._names}
@@ -159,15 +192,27 @@ class _OnDemand(Mapping[str, ir.TensorProtocol]):
         return len(self._names)
 
 
+def _embedding(emitter: EncoderEmitter, rows: ir.Value, source: ir.Value) -> ir.Value:
+    return emitter.embedding()
+
+
 def _layer(index: int) -> _Part:
-    return lambda emit, rows: emit.layer(index, rows)
+    return lambda emit, rows, source: emit.layer(index, rows, source)
 
 
-def _head(emitter: DecoderEmitter, rows: ir.Value) -> ir.Value:
+def _encoder_layer(index: int) -> _Part:
+    return lambda emit, rows, source: emit.encoder_layer(index, rows)
+
+
+def _encoder_norm(emitter: EncoderEmitter, rows: ir.Value, source: ir.Value) -> ir.Value:
+    return emitter.encoder_norm(rows)
+
+
+def _head(emitter: EncoderEmitter, rows: ir.Value, source: ir.Value) -> ir.Value:
     return emitter.head(rows)
 
 
-def _peaks(emitter: DecoderEmitter) -> Iterator[tuple[str, ir.Value]]:
+def _peaks(emitter: EncoderEmitter) -> Iterator[tuple[str, ir.Value]]:
     """Nodes that reduce what is observed, with the names it is reported under."""
     graph, nodes = emitter.graph, list(emitter.graph.nodes)
     rows_axes = graph.constant("axes.rows", np.array([0, 1]))
@@ -194,7 +239,7 @@ def _stored(matmul: ir.Node) -> ir.Value:
     return weight
 
 
-def _as_inputs(emitter: DecoderEmitter, names: Iterable[str]) -> dict[str, ort.OrtValue]:
+def _as_inputs(emitter: EncoderEmitter, names: Iterable[str]) -> dict[str, ort.OrtValue]:
     """Take the weights out of the graph: they are fed, without a copy."""
     fed: dict[str, ort.OrtValue] = {}
     for name in names:

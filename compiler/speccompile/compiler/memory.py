@@ -31,12 +31,15 @@ def weight_bytes(
         if not config.tied_embeddings:
             del sizes[whole]
         sizes["restricted head"] = restricted
+    if config.encoder:  # an engine of its own, which reads the table of embeddings too
+        sizes["embeddings of the encoder"] = sizes["model.embed_tokens.weight"]
     return sum(sizes.values())
 
 
 def cache_bytes(config: DecoderConfig, capacity: int) -> int:
-    """The fp32 key and value caches of one sequence."""
-    return 2 * config.layers * config.kv_heads * capacity * config.head_dim * 4
+    """The fp32 key and value caches of one sequence, and as many of its source, if it has one."""
+    kinds = 4 if config.encoder else 2
+    return kinds * config.layers * config.kv_heads * capacity * config.head_dim * 4
 
 
 def check_budget(parts: Mapping[str, int], gigabytes: float | None) -> None:

@@ -116,6 +116,7 @@ def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
 def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
     tables = {"target": recipe.target, "draft": recipe.draft}
     settings = {
+        "engines": list(recipe.engine.cpu),
         "memory_gb": recipe.engine.memory_gb,
         "draft_vocabulary": recipe.draft.vocabulary if recipe.draft else 0,
         "shares_cache": _shares_cache(recipe),

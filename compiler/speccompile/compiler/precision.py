@@ -26,7 +26,11 @@ def tensor_precisions(
     and a pattern that matches no matrix.
     """
     shapes = tensor_shapes(config)
-    matrices = [name.removesuffix(".weight") for name, shape in shapes.items() if len(shape) > 1]
+    matrices = [
+        name.removesuffix(".weight")
+        for name, shape in shapes.items()
+        if len(shape) > 1 and name.endswith(".weight")
+    ]
     if precision == MIXED:
         chosen = _matched(matrices, layers or {})
     elif layers:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,7 @@ from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.errors import EngineError
 
-__all__ = ["ContractEngine"]
+__all__ = ["ContractEngine", "read_source"]
 
 _WEIGHTS_FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
 
@@ -32,32 +32,19 @@ class ContractEngine(Cursor):
     `weights` is the folder of its weights file, by default that of `graph`. It is slow, as nothing
     is bound, the caches are copied and weights converted in every step, and can do what a lowered
     graph cannot: run the rows of a tree. Memory is that of the weights file, mapped, and of a few
-    matrices.
+    matrices. A decoder with an encoder attends to what `read_source` returned.
     """
 
-    def __init__(self, graph: Path, weights: Path | None = None, *, threads: int = 0) -> None:
-        weights = weights or graph.parent
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3
-        # Beyond this level an int8 layer is fused into one that rounds its activations to int8,
-        # which is what the oracle has to judge.
-        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-        # What is converted in a step is given back after its use: an arena would keep it.
-        options.enable_cpu_mem_arena = False
-        options.add_session_config_entry(_WEIGHTS_FOLDER_OPTION, str(weights.absolute()))
-        try:
-            model = open_contract(graph, weights)
-            _convert_late(model.graph)
-            self._session = ort.InferenceSession(
-                ir.to_proto(model).SerializeToString(),
-                options,
-                providers=["CPUExecutionProvider"],
-                disabled_optimizers=list(_KEEPING_COPIES),
-            )
-        except Exception as error:  # the libraries raise classes of their own, all unrelated
-            message = " ".join(str(error).split())
-            raise EngineError(f"{graph}: not a contract that can be run: {message}") from error
+    def __init__(
+        self,
+        graph: Path,
+        weights: Path | None = None,
+        *,
+        threads: int = 0,
+        source: Mapping[str, ort.OrtValue] | None = None,
+    ) -> None:
+        self._session = _open(graph, weights or graph.parent, threads)
+        self._source = source or {}
         shapes = {value.name: tuple(value.shape) for value in self._session.get_inputs()}
         self._caches = {
             name: ort.OrtValue.ortvalue_from_numpy(np.zeros((1, *shape[1:]), np.float32))
@@ -109,7 +96,9 @@ class ContractEngine(Cursor):
         }
         outputs = ["logits", *(f"new_{name}" for name in self._caches)]
         try:
-            logits, *caches = self._session.run_with_ort_values(outputs, inputs | self._caches)
+            logits, *caches = self._session.run_with_ort_values(
+                outputs, {**inputs, **self._caches, **self._source}
+            )
         except Exception as error:
             message = " ".join(str(error).split())
             raise EngineError(f"the contract failed on {len(tokens)} rows: {message}") from error
@@ -117,6 +106,40 @@ class ContractEngine(Cursor):
         self.length = start + len(tokens)
         rows: Logits = logits.numpy()[0]
         return rows
+
+
+def read_source(
+    graph: Path, tokens: Sequence[int], weights: Path | None = None, *, threads: int = 0
+) -> dict[str, ort.OrtValue]:
+    """What the encoder of a contract makes of a source: the graph of `build_encoder`, run."""
+    session = _open(graph, weights or graph.parent, threads)
+    names = [value.name for value in session.get_outputs()]
+    ids = ort.OrtValue.ortvalue_from_numpy(np.array([tokens], np.int64))
+    return dict(zip(names, session.run_with_ort_values(names, {"input_ids": ids}), strict=True))
+
+
+def _open(graph: Path, weights: Path, threads: int) -> ort.InferenceSession:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # Beyond this level an int8 layer is fused into one that rounds its activations to int8, which
+    # is what the oracle has to judge.
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    # What is converted in a step is given back after its use: an arena would keep it.
+    options.enable_cpu_mem_arena = False
+    options.add_session_config_entry(_WEIGHTS_FOLDER_OPTION, str(weights.absolute()))
+    try:
+        model = open_contract(graph, weights)
+        _convert_late(model.graph)
+        return ort.InferenceSession(
+            ir.to_proto(model).SerializeToString(),
+            options,
+            providers=["CPUExecutionProvider"],
+            disabled_optimizers=list(_KEEPING_COPIES),
+        )
+    except Exception as error:  # the libraries raise classes of their own, all unrelated
+        message = " ".join(str(error).split())
+        raise EngineError(f"{graph}: not a contract that can be run: {message}") from error
 
 
 def _convert_late(graph: ir.Graph) -> None:

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["builtin_text", "probe_text", "token_windows"]
+__all__ = ["builtin_text", "paired_windows", "probe_text", "token_windows"]
 
 _PROBE = (
     "It's  we'll I'M 12345 3.14 0x7F\n\n\n\tdef f(x):\r\n        return x+1  # ok\n"
@@ -37,12 +37,31 @@ def token_windows(tokenizer: Tokenizer, text: str, count: int, width: int) -> ND
     SpeccompileError if the text is too short for one window.
     """
     opening = tokenizer.encode("").ids
+    pieces = _pieces(tokenizer, text, count, width - len(opening))
+    return np.array([[*opening, *piece] for piece in pieces], np.int64)
+
+
+def paired_windows(
+    tokenizer: Tokenizer, text: str, count: int, width: int, start: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same for a model with an encoder: sources [W, `width` / 2] and what follows [W, as many].
+
+    A source ends as the tokenizer ends a text, and the token `start` opens what follows: it is
+    what the text goes on with. Raises SpeccompileError if the text is too short for one window.
+    """
+    closing, half = tokenizer.encode("").ids, width // 2
+    first = half - len(closing)
+    pieces = _pieces(tokenizer, text, count, first + half - 1)
+    sources = [[*piece[:first], *closing] for piece in pieces]
+    return np.array(sources, np.int64), np.array([[start, *each[first:]] for each in pieces])
+
+
+def _pieces(tokenizer: Tokenizer, text: str, count: int, size: int) -> list[list[int]]:
+    """The first `count` tokens of `text`, in whole pieces of `size`."""
     ids = tokenizer.encode(text, add_special_tokens=False).ids[:count]
-    step = width - len(opening)
-    windows = [[*opening, *ids[start : start + step]] for start in range(0, len(ids), step)]
-    whole = [window for window in windows if len(window) == width]
-    if not whole:
+    pieces = [ids[start : start + size] for start in range(0, len(ids) - size + 1, size)]
+    if not pieces:
         raise SpeccompileError(
-            f"a text of {len(ids)} tokens is too short to measure on; give one of at least {width}"
+            f"a text of {len(ids)} tokens is too short to measure on; give one of at least {size}"
         )
-    return np.array(whole, np.int64)
+    return pieces

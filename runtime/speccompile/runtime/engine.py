@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from speccompile.runtime.errors import RequestError
 
-__all__ = ["PREFILL_ROWS", "CacheSharer", "Engine", "Logits", "prefill"]
+__all__ = ["PREFILL_ROWS", "CacheSharer", "Encoder", "Engine", "Logits", "prefill"]
 
 Logits = NDArray[np.float32]
 
@@ -68,6 +68,20 @@ class CacheSharer(Engine, Protocol):
 
     def adopt(self, length: int) -> None:
         """Take the first `length` rows of the cache as they are: its owner wrote them."""
+        ...
+
+
+class Encoder(Protocol):
+    """What reads the source of engines whose rows attend to one: those that were opened with it."""
+
+    @property
+    def calls(self) -> int:
+        """How often it has run."""
+        ...
+
+    def read(self, source: Sequence[int]) -> None:
+        """Run once; every row of a later step attends to `source`. Rows before it that are in a
+        cache stay what they were: a sequence begins anew. Raises EngineError."""
         ...
 
 

@@ -28,13 +28,17 @@ __all__ = [
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """Of the manifest and the measurements together."""
 
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """The target's dimensions; `context_length` is the longest sequence, in tokens."""
+    """The target's dimensions; `context_length` is the longest sequence, in tokens.
+
+    The sequences of a target with an encoder begin with `start_token_id`, and its prompts are
+    sources, which may be as long.
+    """
 
     vocab_size: int
     context_length: int
@@ -43,6 +47,7 @@ class ModelInfo:
     head_dim: int
     bos_token_id: int | None
     eos_token_ids: tuple[int, ...]
+    start_token_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +62,9 @@ class EngineInfo:
 
     A draft may compute some of the `vocab_size` tokens only, and propose no others: `token_ids` is
     the path of their ids, beside the graph, int32, little-endian and rising. None is all of them.
+
+    `encoder` is the path of the graph that reads the model's source, None for a model without one
+    and for a draft that `shares_cache`: it attends to what the target's encoder read.
     """
 
     role: Literal["target", "draft"]
@@ -73,6 +81,7 @@ class EngineInfo:
     min_rows: int
     shares_cache: bool
     token_ids: str | None = None
+    encoder: str | None = None
 
 
 @dataclass(frozen=True)
@@ -177,6 +186,7 @@ def _check(manifest: Manifest) -> None:
         fits = engine.capacity >= context or (role == "draft" and not engine.shares_cache)
         require(fits, f"{field}.capacity is below the context of {context}")
         _check_token_ids(field, engine, manifest.files)
+        _check_encoder(field, engine, manifest)
     for name, version in manifest.requires.packages.items():
         is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", version) is not None
         require(is_minor, f"requires.packages[{name!r}] must be major.minor, not {version!r}")
@@ -193,6 +203,15 @@ def _check_token_ids(field: str, engine: EngineInfo, files: Mapping[str, FileEnt
     require(ids in files, f"{field}.token_ids is no file: {ids!r}")
     beside = PurePosixPath(ids).parent == PurePosixPath(engine.graph).parent
     require(beside, f"{field}.token_ids is not beside the graph: {ids!r}")
+
+
+def _check_encoder(field: str, engine: EngineInfo, manifest: Manifest) -> None:
+    graph, starts = engine.encoder, manifest.model.start_token_id is not None
+    reads = starts and not engine.shares_cache
+    require((graph is not None) == reads, f"{field}.encoder does not fit model.start_token_id")
+    if graph is not None:
+        require(graph in manifest.files, f"{field}.encoder is no file: {graph!r}")
+        require(engine.backend == "onnxruntime", f"{field}.encoder: {engine.backend} runs none")
 
 
 def _check_gpu(field: str, gpu: GpuEngines, manifest: Manifest) -> None:

@@ -23,14 +23,15 @@ from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.drafting.shared_cache import SharedCacheDraft
 from speccompile.runtime.drafting.suffix import SuffixDraft
-from speccompile.runtime.engine import CacheSharer, Engine
-from speccompile.runtime.engines.opening import open_engine
+from speccompile.runtime.engine import CacheSharer, Encoder, Engine
+from speccompile.runtime.engines.opening import open_encoder, open_engine
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.options import Options
 from speccompile.runtime.output import Output
 from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
 from speccompile.runtime.prompts import Prompts, open_tokenizer
 from speccompile.runtime.session import AnySession, Request, Session
+from speccompile.runtime.source_session import SourceSession
 from speccompile.runtime.text import TextStream
 from speccompile.runtime.translator import Translator
 from speccompile.runtime.tuned import read_predictor
@@ -44,8 +45,13 @@ DRAFTS = ("model", "ngram", "suffix", "union", "hedge", "none")
 """Who drafts: the artifact's model; n-grams of the text, or its longest repeated ending; that and
 the model in one tree, or whichever of the two has been right; nobody."""
 
+_BY_MODEL = ("model", "union", "hedge")
+
 DRAFT_LENGTH = 5
 """Of every proposal, where nothing is to adapt and the artifact has no length of its own."""
+
+
+_SAMPLE = 64  # tokens of the source of an engine that is asked by itself
 
 
 class Runner:
@@ -77,6 +83,7 @@ class Runner:
         self._device = device
         self._threads = threads
         self._engines: dict[str, Engine] = {}
+        self._encoders: dict[str, Encoder] = {}  # of those engines, where they have one
 
     @classmethod
     def open(
@@ -161,15 +168,36 @@ class Runner:
             controller = PolicyController(
                 controller or FixedController(defaults.draft_length or DRAFT_LENGTH), policies
             )
+        return self.host_session(kind, controller)
+
+    def host_session(self, draft: str, controller: Controller | None = None) -> Session:
+        """A new sequence whose rounds are the host's, with one of the `DRAFTS`; they are chains
+        where the target takes no trees."""
         if controller and not self.takes_trees:
             controller = ChainController(controller)
-        return Session(self.engine("target"), self.draft(kind), controller, context=self.context)
+        target, drafting = self.engine("target"), self.draft(draft)
+        start = self.manifest.model.start_token_id
+        if start is None:
+            return Session(target, drafting, controller, context=self.context)
+        asked = ("target", "draft") if draft in _BY_MODEL else ("target",)
+        encoders = {role: self._encoders[role] for role in asked if role in self._encoders}
+        return SourceSession(target, encoders, start, drafting, controller, context=self.context)
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether a prompt is the source of an encoder-decoder, not what it continues."""
+        return self.manifest.model.start_token_id is not None
+
+    def opening(self, prompt: Sequence[int]) -> Sequence[int]:
+        """What the sequence of a prompt begins with: the prompt itself, unless it is a source."""
+        start = self.manifest.model.start_token_id
+        return prompt if start is None else (start,)
 
     def controller(self, draft: str) -> Controller:
         """Who decides how much that draft proposes, by what was measured and what it sees."""
         measured = self.measurements
         costs = {} if self.placement else measured.cost_ms
-        by_model = draft in ("model", "union", "hedge")
+        by_model = draft in _BY_MODEL
         usual = measured.defaults.draft
         known = draft == usual or (by_model and usual == "model")
         acceptance = measured.acceptance if known else ()
@@ -185,7 +213,10 @@ class Runner:
         )
 
     def engine(self, role: str) -> Engine:
-        """The open engine of a role, "target" or "draft", with nothing in its cache."""
+        """The open engine of a role, "target" or "draft", with nothing in its cache.
+
+        One with an encoder attends to some source until a session reads another.
+        """
         self._require(role)
         if self._device:
             return self._device.engine(role)
@@ -193,7 +224,11 @@ class Runner:
             info = self.manifest.engines[role]
             shared = self.engine("target") if info.shares_cache else None
             self._engines[role] = open_engine(
-                info, self.artifact.path(info.graph), threads=self._threads, cache_of=shared
+                info,
+                self.artifact.path(info.graph),
+                threads=self._threads,
+                cache_of=shared,
+                encoder=self._encoder("target" if info.shares_cache else role),
             )
         engine = self._engines[role]
         engine.rollback(0)
@@ -224,7 +259,8 @@ class Runner:
 
         These count only behind the first `least` tokens.
         """
-        text = TextStream(self.tokenizer, stop, after=prompt, least=least)
+        after = () if self.reads_source else prompt
+        text = TextStream(self.tokenizer, stop, after=after, least=least)
         return Output(session, prompt, request, text)
 
     def outputs(
@@ -244,7 +280,7 @@ class Runner:
 
     def request(self, options: Options, prompt: Sequence[int]) -> Request:
         """What a session takes to continue `prompt` as the options say, stop texts excepted."""
-        return self._translator.request(options, prompt)
+        return self._translator.request(options, self.opening(prompt))
 
     def draft(self, kind: str) -> Draft | None:
         """A draft of one of the `DRAFTS`; for "none" there is none."""
@@ -261,6 +297,14 @@ class Runner:
         if kind == "hedge":
             return Hedge([SuffixDraft()], [self._model_draft()])
         raise RequestError(f"draft {kind!r} is unknown; choose one of {', '.join(DRAFTS)}")
+
+    def _encoder(self, role: str) -> Encoder | None:
+        info = self.manifest.engines[role]
+        if info.encoder and role not in self._encoders:
+            encoder = open_encoder(info, self.artifact.path(info.encoder), threads=self._threads)
+            encoder.read([token % info.vocab_size for token in range(min(_SAMPLE, self.context))])
+            self._encoders[role] = encoder
+        return self._encoders.get(role)
 
     def _model_draft(self) -> ModelDraft:
         engine = self.engine("draft")

@@ -39,7 +39,7 @@ class AnySession(ABC):
         A stop token ends the sequence and is not yielded. Raises RequestError for a prompt that is
         empty or longer than the context, EngineError where an engine or a device fails.
         """
-        generation = Generation(prompt, request, self._context)
+        generation = self._begin(prompt, request)
         self.statistics, self.logprobs = generation.statistics, generation.logprobs
         self.finish = generation.finish
         if generation.done:
@@ -49,6 +49,10 @@ class AnySession(ABC):
             if generation.done:
                 self.finish = generation.finish
                 return
+
+    def _begin(self, prompt: Sequence[int], request: Request) -> Generation:
+        """The sequence of a request, of which nothing is computed yet."""
+        return Generation(prompt, request, self._context)
 
     @abstractmethod
     def _blocks(self, generation: Generation) -> Iterator[Block]:

@@ -30,6 +30,8 @@ class Statistics:
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
+    encoder_calls: Counter[str] = field(default_factory=Counter[str])
+    """By model, how often its encoder ran."""
     policies: Counter[str] = field(default_factory=Counter[str])
     """Rounds that each shaped."""
     sources: Counter[str] = field(default_factory=Counter[str])

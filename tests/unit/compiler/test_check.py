@@ -84,7 +84,11 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
     _check(tmp_path, target)
     stored = {"precision": "fp32", "layers": None}
     inputs = {"check": tmp_path, "load target": target}
-    settings = {"roles": {"target": stored, "draft": stored}, "draft_vocabulary": 0}
+    settings = {
+        "roles": {"target": stored, "draft": stored},
+        "draft_vocabulary": 0,
+        "engines": ["openvino"],
+    }
     budget.run(tmp_path, inputs, {**settings, "memory_gb": needed / 1e9})
     with pytest.raises(SpeccompileError, match=r"engine\.memory_gb is .*, but the artifact takes"):
         budget.run(tmp_path, inputs, {**settings, "memory_gb": (needed - 1) / 1e9})

@@ -29,7 +29,7 @@ ENTRIES = {
     for path, content in CONTENTS.items()
 }
 MANIFEST = Manifest(
-    schema=4,
+    schema=5,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 64, 2, 2, 16, 1, (2,)),
@@ -46,7 +46,7 @@ MANIFEST = Manifest(
     files={path: entry for path, entry in ENTRIES.items() if not path.startswith("reports/")},
 )
 MEASUREMENTS = Measurements(
-    schema=4,
+    schema=5,
     manifest=MANIFEST.identity,
     cost_ms={"target": {1: 1.0}},
     acceptance=(),

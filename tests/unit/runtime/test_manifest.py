@@ -36,7 +36,7 @@ TARGET = EngineInfo(
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")
 MANIFEST = Manifest(
-    schema=4,
+    schema=5,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 256, 2, 2, 16, None, (0, 2)),
@@ -154,6 +154,32 @@ def test_a_draft_is_optional() -> None:
     assert "engines['target'] is missing" in refusal(nothing.to_bytes())
 
 
+def test_encoders_are_files_and_belong_to_a_start_token() -> None:
+    encoder = "engines/cpu/encoder.onnx"
+    reading = replace(
+        MANIFEST,
+        model=replace(MANIFEST.model, start_token_id=0),
+        engines={
+            role: replace(engine, backend="onnxruntime", encoder=encoder, shares_cache=False)
+            for role, engine in MANIFEST.engines.items()
+        },
+        files={**MANIFEST.files, encoder: FileEntry("0" * 64, 1, "engine")},
+    )
+    read = parse_manifest(reading.to_bytes(), "manifest.json")
+    assert read.engines["target"].encoder == encoder
+    assert read.model.start_token_id == 0
+    plain = replace(reading, model=MANIFEST.model)
+    assert "].encoder does not fit model.start_token_id" in refusal(plain.to_bytes())
+    without = replace(reading, files=MANIFEST.files)
+    assert "].encoder is no file" in refusal(without.to_bytes())
+    target = replace(reading.engines["target"], backend="openvino")
+    other = replace(reading, engines={**reading.engines, "target": target})
+    assert "engines['target'].encoder: openvino runs none" in refusal(other.to_bytes())
+    draft = replace(reading.engines["draft"], encoder=None)
+    blind = replace(reading, engines={**reading.engines, "draft": draft})
+    assert "engines['draft'].encoder does not fit model" in refusal(blind.to_bytes())
+
+
 @pytest.mark.parametrize("precision", get_args(Precision))
 def test_precisions(precision: Precision) -> None:
     target = replace(TARGET, precision=precision)
@@ -203,7 +229,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 def test_an_artifact_of_the_first_schema_is_refused_by_what_is_read() -> None:
     message = refusal(b'{"schema": 1, "defaults": {}}')
-    assert "schema 1 is older than this speccompile reads (4): build it again" in message
+    assert "schema 1 is older than this speccompile reads (5): build it again" in message
 
 
 # The place in the document, what is put there, and what the refusal says.

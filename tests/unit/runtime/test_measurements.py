@@ -16,7 +16,7 @@ from speccompile.runtime.measurements import (
 from tests.unit.runtime.test_manifest import MANIFEST, TARGET
 
 MEASUREMENTS = Measurements(
-    schema=4,
+    schema=5,
     manifest=MANIFEST.identity,
     cost_ms={"target": {1: 1.25, 2: 1, 16: 9.5}, "draft": {1: 0.5}},
     acceptance=(0.75, 0.5),

@@ -83,6 +83,11 @@ def answers_of(
     `table` is what the recipe calls `asked`. Raises SpeccompileError where that does not fit the
     target.
     """
+    if target.config.encoder:
+        raise SpeccompileError(
+            f"{target.provenance.source}: is an encoder-decoder, of which no draft is made here; "
+            "name a smaller one with its tokenizer as draft.source"
+        )
     files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)
     folder, encoder = cache / "drafts", open_prompts(target, tokenizer)

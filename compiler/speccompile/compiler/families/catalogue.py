@@ -12,10 +12,11 @@ from speccompile.compiler.families.llama import LLAMA, MISTRAL, SMOLLM3
 from speccompile.compiler.families.olmo2 import OLMO2
 from speccompile.compiler.families.phi3 import PHI3
 from speccompile.compiler.families.qwen import QWEN2, QWEN3
+from speccompile.compiler.families.t5 import T5
 from speccompile.compiler.sources.checkpoint import SourceError
 from speccompile.compiler.sources.metadata import Metadata
 
-__all__ = ["FAMILIES", "family_of", "gguf_family"]
+__all__ = ["ENCODER_DECODERS", "FAMILIES", "family_of", "gguf_family"]
 
 FAMILIES: Mapping[str, Family] = {
     family.model_type: family
@@ -33,6 +34,11 @@ FAMILIES: Mapping[str, Family] = {
         OLMO2,
     )
 }
+
+ENCODER_DECODERS: Mapping[str, Family] = {family.model_type: family for family in (T5,)}
+"""Families whose decoder has an encoder; of GGUF files they are not read."""
+
+_ALL = {**FAMILIES, **ENCODER_DECODERS}
 
 # Words of a model_type that say what the decoder lacks.
 _FOREIGN = {
@@ -55,13 +61,13 @@ def family_of(settings: Metadata) -> Family:
     Raises SourceError for another family, naming what makes it foreign and what is supported; for
     code in place of a family; and for weights that are quantized already.
     """
-    family = FAMILIES.get(settings.optional("model_type", str) or "")
+    family = _ALL.get(settings.optional("model_type", str) or "")
     _refuse_code(settings, family)
     model_type = settings.required("model_type", str)
     if family is None:
         raise SourceError(
             f"{settings.where}: model_type {model_type}{_foreign(model_type)} is not supported; "
-            f"supported: {', '.join(FAMILIES)}"
+            f"supported: {', '.join(_ALL)}"
         )
     architectures = settings.optional("architectures", list)
     if architectures and family.architecture not in architectures:

@@ -69,7 +69,8 @@ class Family:
     `model_type` and `architecture` are its names in config.json. `decoder` reads a configuration,
     in which `defaults` stand for keys that are absent; `stored` says where a canonical tensor lies.
     `published_code` names Python that published configurations refer to (`auto_map`) and that
-    transformers has long had built in: like all such code it is not run.
+    transformers has long had built in: like all such code it is not run. Where `head_by_file`, a
+    checkpoint that holds a head has one of its own, whatever its configuration says.
     """
 
     model_type: str
@@ -79,6 +80,7 @@ class Family:
     defaults: Settings = field(default_factory=dict[str, object])
     stored: Callable[[DecoderConfig, str], Stored] = _as_canonical
     published_code: frozenset[str] = frozenset()
+    head_by_file: bool = False
 
     def read(self, settings: Metadata) -> DecoderConfig:
         """The decoder of a configuration.

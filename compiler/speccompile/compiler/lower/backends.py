@@ -30,7 +30,7 @@ from speccompile.compiler.lower.tree_mask import TREE_MASK_PASS
 from speccompile.compiler.lower.turn_weights import TURN_WEIGHTS
 from speccompile.plugins.schema import Rule
 
-__all__ = ["Library", "lowering", "plan_lowering"]
+__all__ = ["Library", "encoder_lowering", "lowering", "plan_lowering"]
 
 Library = Literal["tensorrt", "tensorrt_rtx"]
 
@@ -53,6 +53,12 @@ def lowering(
         return [*head, FUSE_PROJECTIONS, *attention, LAST_ROWS, *caches]
     passes = [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS, *caches]
     return [*passes, MATMUL_NBITS] if precision in ("int8", "mixed") else passes
+
+
+def encoder_lowering(precision: str) -> Sequence[Pass]:
+    """The passes for an encoder, which ONNX Runtime alone runs. It runs once, over many rows:
+    projections that read the same are left apart."""
+    return [TURN_WEIGHTS, MATMUL_NBITS] if precision in ("int8", "mixed") else [TURN_WEIGHTS]
 
 
 def plan_lowering(

@@ -24,6 +24,7 @@ class CachedAttention:
     `query` is [B, H, N, D]; `key` and `value` are the new rows, [B, Hkv, N, D]; the caches are
     graph inputs [B, Hkv, S, D]. A row sees the last `window` positions, its own included, or all
     before it (None). Scores are ``softcap * tanh(scale * q k / softcap)``, without a softcap of 0.
+    With a `position_bias` [B, H, N, S], of which the mask is made, that is added to them.
     """
 
     node: ir.Node
@@ -33,6 +34,7 @@ class CachedAttention:
     key_cache: ir.Value
     value_cache: ir.Value
     window: int | None
+    position_bias: ir.Value | None
 
     @property
     def heads(self) -> int:
@@ -91,7 +93,9 @@ def extent(value: ir.Value, axis: int) -> int:
 
 
 def _match(node: ir.Node, window: int | None) -> CachedAttention | None:
-    query, keys, values, mask = node.inputs
+    if len(node.inputs) < 4:  # it attends to a source, all of which it sees
+        return None
+    query, keys, values, mask = node.inputs[:4]
     key_scatter = keys.producer() if keys else None
     value_scatter = values.producer() if values else None
     if query is None or mask is None or key_scatter is None or value_scatter is None:
@@ -103,7 +107,9 @@ def _match(node: ir.Node, window: int | None) -> CachedAttention | None:
     if key_cache is None or key is None or value_cache is None or value is None:
         return None
     seen = window if mask.name == "sliding_mask" else None
-    return CachedAttention(node, query, key, value, key_cache, value_cache, seen)
+    biased = mask.producer()
+    bias = biased.inputs[1] if biased and biased.op_type == "Where" else None
+    return CachedAttention(node, query, key, value, key_cache, value_cache, seen, bias)
 
 
 def _is_cache(value: ir.Value) -> bool:

@@ -16,6 +16,9 @@ seqlens_k              [B]            int32    cache length after this step, min
 total_sequence_length  []             int32    T, the slots that a bias speaks of
 =====================  =============  =======  ====================================================
 
+A position bias is added to `attention_bias` once, for all layers. What attends to a source stays
+`Attention`: there is nothing to cache.
+
 By itself the operator lets row n see every slot up to its own. Its window counts slots, which in a
 tree are not positions: it is set as much wider as a tree may have rows, and only saves work.
 """
@@ -49,8 +52,14 @@ def _rewrite(model: ir.Model) -> int:
         for name in ("attention_bias", "sliding_bias")
     )
     found = list(cached_attentions(model))
+    biased: dict[ir.Value, ir.Value] = {}
     for attention in found:
-        _replace(graph, attention, lengths, total, sliding if attention.window else bias)
+        added = sliding if attention.window else bias
+        if attention.position_bias:
+            if attention.position_bias not in biased:
+                biased[attention.position_bias] = _with_positions(graph, attention, bias, total)
+            added = biased[attention.position_bias]
+        _replace(graph, attention, lengths, total, added)
     outputs = frozenset(str(value.name) for value in graph.outputs)
     biases = [value for value in (bias, sliding) if value.uses()]
     replace_interface(model, [*biases, lengths, total], outputs)
@@ -94,6 +103,23 @@ def _replace(
     for cache, updated in ((attention.key_cache, keys), (attention.value_cache, values)):
         _replace_output(graph, f"new_{cache.name}", updated)
     _merged_heads(attention).replace_all_uses_with(mixed)
+
+
+def _with_positions(
+    graph: ir.Graph, attention: CachedAttention, bias: ir.Value, total: ir.Value
+) -> ir.Value:
+    """[B, H, N, T]: the position bias of the slots so far, and what a row does not see."""
+    slots, positions = graph.initializers["slots"], attention.position_bias
+    builder = GraphBuilder(initializers=dict(graph.initializers))  # to share constants
+    first, step = (builder.constant(f"number.{each}", np.array(each)) for each in (0, 1))
+    end = builder.op("Cast", "/slots/total", total, to=ir.DataType.INT64)
+    so_far = builder.op("Range", "/slots", first, end, step)
+    builder.splice(graph, slots.consumers()[0])
+    slots.replace_all_uses_with(so_far)
+    builder = GraphBuilder()
+    added = builder.op("Add", "/model/position_bias/added", positions, bias)
+    builder.splice(graph, attention.node)
+    return added
 
 
 def _rotary(attention: CachedAttention) -> ir.Node | None:
@@ -149,5 +175,5 @@ GROUP_QUERY_ATTENTION = Pass(
     _rewrite,
     requires=frozenset({"Attention", "TensorScatter"}),
     ensures=frozenset({"GroupQueryAttention"}),
-    removes=frozenset({"Attention", "TensorScatter"}),
+    removes=frozenset({"TensorScatter"}),
 )

@@ -30,7 +30,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.graph import PROJECT_DOMAIN, GraphBuilder, declare
 from speccompile.compiler.lower.cached_attention import cached_attentions, replace_interface
-from speccompile.compiler.lower.passes import Pass
+from speccompile.compiler.lower.passes import LoweringError, Pass
 
 __all__ = ["PAGED_ATTENTION"]
 
@@ -48,6 +48,11 @@ def _rewrite(model: ir.Model) -> int:
         declare("qq_bias_begins", ir.DataType.INT32, ("trees",)),
     ]
     found = [attention for attention in cached_attentions(model) if not attention.softcap]
+    if any(attention.position_bias for attention in found):
+        raise LoweringError(
+            "OpenVINO's paged attention adds no position bias to its scores; "
+            'build with engine.cpu = ["onnxruntime"]'
+        )
     for attention in found:
         builder = GraphBuilder()
         heads = attention.node.outputs[0]

@@ -54,6 +54,7 @@ def recipe_text(target: Checkpoint, draft: Checkpoint | None, file: Path) -> str
         gigabytes=f"{held / 1e9:.2g}",
         context=_context(used),
         longest=min(model.config.context_length for model in used),
+        engines='["onnxruntime"]' if target.config.encoder else '["openvino", "onnxruntime"]',
     )
 
 
@@ -81,7 +82,7 @@ length = "auto"                   # tokens per round, 1 to 8; "auto" measures an
 # The build measures every engine listed and keeps the fastest for each model.
 # They hold FP16 as FP32: the weights take about {gigabytes} GB at run time; caches come on top.
 [engine]
-cpu = ["openvino", "onnxruntime"]
+cpu = {engines}
 threads = 0                       # 0 is all cores
 
 [context]

@@ -19,7 +19,7 @@ from speccompile.compiler.sources.checkpoint import SourceError
 __all__ = ["fetch_snapshot"]
 
 # Neither pickled weights nor Python; the model card says under which terms the model is given.
-_WANTED = ["*.safetensors", "*.json", "*.jinja", "README.md"]
+_WANTED = ["*.safetensors", "*.json", "*.jinja", "spiece.model", "README.md"]
 # Other forms of the same model: folders of them, and Mistral's, beside the weights proper.
 _UNWANTED = ["*/*", "consolidated*"]
 

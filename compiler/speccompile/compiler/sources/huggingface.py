@@ -32,7 +32,12 @@ __all__ = ["HuggingFaceCheckpoint"]
 
 _PICKLED = ("*.bin", "*.pt", "*.pth", "*.pkl", "*.ckpt")
 # Buffers that old files carry, and the copy of the embeddings that a tied head may be saved as.
-_IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "lm_head.weight")
+_IGNORED = (
+    *(".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq", "lm_head.weight"),
+    # Copies of T5's one table, and a bias that no cross-attention ever added.
+    *("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
+    "EncDecAttention.relative_attention_bias.weight",
+)
 _EXACT_IN_FLOAT32 = ("F32", "F16", "BF16")
 
 
@@ -49,7 +54,8 @@ class HuggingFaceCheckpoint:
         config = read_json(folder / "config.json")
         self._family = family_of(config)
         self.config = self._family.read(config)
-        self.tokenizer = folder_tokenizer(folder, config)
+        reads_sources = self.config.encoder is not None
+        self.tokenizer = folder_tokenizer(folder, config, ends_texts=reads_sources)
         files = _weight_files(folder)
         self.provenance = Provenance(
             source=source,
@@ -57,13 +63,17 @@ class HuggingFaceCheckpoint:
             sha256=verified_sha256(source, files, expected=sha256),
             license=_license(folder),
         )
-        self._expected = tensor_shapes(self.config)
         self._folder = folder
         self._files = {
             name: (path, tensors)
             for path, tensors in ((path, _open(path)) for path in files)
             for name in tensors.keys()  # noqa: SIM118 - no mapping: it cannot be iterated
         }
+        if self._family.head_by_file:
+            self.config = replace(
+                self.config, tied_embeddings=self._stored("lm_head.weight").name not in self._files
+            )
+        self._expected = tensor_shapes(self.config)
         shapes = {
             name: tuple(tensors.get_slice(name).get_shape())
             for name, (_, tensors) in self._files.items()

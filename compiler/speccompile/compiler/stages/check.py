@@ -77,6 +77,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             f"{models['draft'].provenance['source']} is made of the layers of another target than "
             f"{target.provenance['source']}; make one of this: speccompile draft shared"
         )
+    _check_encoders(models)
     vocabularies = {
         role: Vocabulary(model.provenance["source"], model.tokenizer, model.config.vocab_size)
         for role, model in models.items()
@@ -99,3 +100,19 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         ),
     }
     (folder / _FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _check_encoders(models: Mapping[str, Loaded]) -> None:
+    target = models["target"]
+    named = f"the target ({target.provenance['source']})"
+    for model in models.values():
+        if (model.config.encoder is None) != (target.config.encoder is None):
+            has, lacks = (named, "draft") if target.config.encoder else ("the draft", "target")
+            raise PairError(
+                f"{has} is an encoder-decoder and the {lacks} is none; choose two of a kind"
+            )
+    start_tokens = {
+        model.config.encoder.start_token for model in models.values() if model.config.encoder
+    }
+    if len(start_tokens) > 1:
+        raise PairError(f"sequences of {named} and the draft begin with different tokens")

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from speccompile.compiler.reference import ContractEngine
+from speccompile.compiler.reference import ContractEngine, read_source
 from speccompile.compiler.stages.check import Checked
-from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.export import CONTRACT_FILE, ENCODER_FILE
 from speccompile.compiler.stages.lower import GRAPH_FILE, read_token_ids
+from speccompile.compiler.stages.opened import open_lowered
 from speccompile.compiler.stages.vocabulary import TOKEN_IDS_FILE
 from speccompile.runtime.engine import Engine, Logits, prefill
-from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.host import cpu_flags
 from speccompile.runtime.manifest import EngineInfo
@@ -74,13 +74,17 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         min_rows=1,
         shares_cache=settings["shares_cache"],
         token_ids=None if token_ids is None else TOKEN_IDS_FILE,
+        encoder=ENCODER_FILE if config.encoder else None,
     )
     sample = sample_tokens(config.vocab_size, min(64, model.capacity // 2))
     report = settings["report"]
     report("running the contract")
-    expected = _all_rows(ContractEngine(exported / CONTRACT_FILE, quantized), sample)
+    read = read_source(exported / ENCODER_FILE, sample, quantized) if config.encoder else None
+    expected = _all_rows(ContractEngine(exported / CONTRACT_FILE, quantized, source=read), sample)
     report(f"opening the graph with {info.backend}")
-    engine = open_engine(info, lowered / GRAPH_FILE, threads=settings["threads"])
+    opened = open_lowered(info, lowered, threads=settings["threads"])
+    opened.read(sample)
+    engine = opened.engine
     computed = _all_rows(engine, sample)
     if token_ids is not None:
         expected, computed = expected[:, token_ids], computed[:, token_ids]

@@ -8,14 +8,16 @@ from typing import Any
 
 import onnx_ir as ir
 
-from speccompile.compiler.contract import KEEP_FP32_KEY, build_contract
+from speccompile.compiler.contract import KEEP_FP32_KEY, build_contract, build_encoder
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.reference import read_overflows
 from speccompile.compiler.weights import Weights
 
-__all__ = ["CONTRACT_FILE", "run"]
+__all__ = ["CONTRACT_FILE", "ENCODER_FILE", "run"]
 
 CONTRACT_FILE = "contract.onnx"
+ENCODER_FILE = "encoder.onnx"
+"""Of a model that has one."""
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
@@ -32,3 +34,5 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         if node.name in overflows:
             node.metadata_props[KEEP_FP32_KEY] = f"{overflows[node.name]:g}"
     ir.save(contract, folder / CONTRACT_FILE)
+    if model.config.encoder:
+        ir.save(build_encoder(model.config, Weights(quantized)), folder / ENCODER_FILE)

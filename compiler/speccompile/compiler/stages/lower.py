@@ -13,12 +13,13 @@ import onnx_ir as ir
 from numpy.typing import NDArray
 
 from speccompile.compiler.contract_file import open_contract
-from speccompile.compiler.lower.backends import lowering
+from speccompile.compiler.lower.backends import encoder_lowering, lowering
 from speccompile.compiler.lower.passes import run_passes
-from speccompile.compiler.stages.export import CONTRACT_FILE
+from speccompile.compiler.stages.export import CONTRACT_FILE, ENCODER_FILE
 from speccompile.compiler.stages.vocabulary import TOKEN_IDS_FILE
 
 __all__ = [
+    "ENCODER_WEIGHTS_FILE",
     "GRAPH_FILE",
     "GRAPH_WEIGHTS_FILE",
     "read_rewrites",
@@ -29,6 +30,7 @@ __all__ = [
 
 GRAPH_FILE = "model.onnx"
 GRAPH_WEIGHTS_FILE = "model.onnx.data"
+ENCODER_WEIGHTS_FILE = "encoder.onnx.data"
 _REWRITES = "passes.json"
 
 
@@ -60,4 +62,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     passes = lowering(settings["backend"], settings["precision"], token_ids, settings["layers"])
     counts = run_passes(model, passes)
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
+    if (exported / ENCODER_FILE).exists():
+        encoder = open_contract(exported / ENCODER_FILE, quantized)
+        run_passes(encoder, encoder_lowering(settings["precision"]))
+        ir.save(encoder, folder / ENCODER_FILE, external_data=ENCODER_WEIGHTS_FILE)
     write_rewrites(folder, counts)

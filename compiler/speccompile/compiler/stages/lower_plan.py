@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from speccompile.compiler.contract_file import open_contract
 from speccompile.compiler.lower.backends import plan_lowering
-from speccompile.compiler.lower.passes import run_passes
+from speccompile.compiler.lower.passes import LoweringError, run_passes
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE, write_rewrites
@@ -41,6 +41,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     loaded, checked, exported, quantized = inputs.values()
     model = Checked(loaded, checked)
     config = model.config
+    if config.encoder:
+        raise LoweringError("plans have no encoders; leave engine.tensorrt out of the recipe")
     capacity = min(settings["capacity"] or model.capacity, model.capacity)
     graph = open_contract(exported / CONTRACT_FILE, quantized)
     passes = plan_lowering(settings["library"], settings["rule"], capacity, settings["layers"])

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.stages.compile import Compiled, sample_tokens
-from speccompile.compiler.stages.lower import GRAPH_FILE
+from speccompile.compiler.stages.opened import open_lowered
 from speccompile.runtime.engine import Engine
-from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.timing import time_rows
 
 __all__ = ["read_costs", "run", "timed_context"]
@@ -46,9 +45,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     context: list[int] = []
     for lowered, compiled in zip(paths[::2], paths[1::2], strict=True):
         info = replace(Compiled.read(compiled).engine, min_rows=1)
-        graph = lowered / GRAPH_FILE
-        engines[info.backend] = open_engine(info, graph, threads=settings["threads"])
         context = timed_context(info.vocab_size, info.capacity, rows)
+        opened = open_lowered(info, lowered, threads=settings["threads"])
+        opened.read(context)
+        engines[info.backend] = opened.engine
     settings["report"](f"{' and '.join(engines)} in turn, {min(rows)} to {max(rows)} rows")
     costs = time_rows(engines, context, rows)
     (folder / _FILE).write_text(json.dumps(costs, indent=1), encoding="utf-8")

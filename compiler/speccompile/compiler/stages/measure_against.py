@@ -16,10 +16,9 @@ from statistics import median
 from typing import Any
 
 from speccompile.compiler.stages.compile import Compiled
-from speccompile.compiler.stages.lower import GRAPH_FILE
 from speccompile.compiler.stages.measure import timed_context
+from speccompile.compiler.stages.opened import open_lowered
 from speccompile.runtime.engine import Engine
-from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.timing import time_rows
 
 __all__ = ["read_relative_costs", "relative_costs", "run"]
@@ -53,12 +52,15 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     rows = {name: rows_of[info.role] for name, info in infos.items()}
     first, *others = engines
 
-    def opened(name: str) -> Engine:
-        graph = inputs[engines[name][0]] / GRAPH_FILE
-        return open_engine(infos[name], graph, threads=settings["threads"])
-
     capacity = min(info.capacity for info in infos.values())
     context = timed_context(infos[first].vocab_size, capacity, [max(map(max, rows.values()))])
+
+    def opened(name: str) -> Engine:
+        folder = inputs[engines[name][0]]
+        found = open_lowered(infos[name], folder, threads=settings["threads"])
+        found.read(context)
+        return found.engine
+
     anchor = opened(first)
     timed: list[_Timed] = [] if others else [time_rows({first: anchor}, context, rows[first])]
     for number, name in enumerate(others, start=1):

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 from speccompile.compiler.quality import Quality, compare
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.compile import Compiled
-from speccompile.compiler.stages.lower import GRAPH_FILE
+from speccompile.compiler.stages.opened import Opened, open_lowered
 from speccompile.compiler.stages.reference import Reference, chunks
-from speccompile.runtime.engine import Engine
-from speccompile.runtime.engines.opening import open_engine
 
 __all__ = ["read_quality", "run"]
 
@@ -38,10 +36,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     accepted_by = None
     if target:
         accepted_by = Reference(target[1], Checked(target[0], checked), threads=threads).logits()
-    engine = open_engine(Compiled.read(compiled).engine, lowered / GRAPH_FILE, threads=threads)
+    opened = open_lowered(Compiled.read(compiled).engine, lowered, threads=threads)
     quality = compare(
         _following(exact.tokens),
-        _logits(engine, exact.tokens, settings["report"]),
+        _logits(opened, exact, settings["report"]),
         exact.logits(),
         accepted_by,
     )
@@ -55,11 +53,11 @@ def _following(windows: NDArray[np.int64]) -> Iterator[int | None]:
 
 
 def _logits(
-    engine: Engine, windows: NDArray[np.int64], report: Callable[[str], None]
+    opened: Opened, exact: Reference, report: Callable[[str], None]
 ) -> Iterator[NDArray[np.float32]]:
     """The engine's own, in the chunks of the reference's."""
-    for number, window in enumerate(windows.tolist(), start=1):
-        report(f"window {number} of {len(windows)} of the evaluation text")
-        engine.rollback(0)
+    for number, window in enumerate(exact.tokens.tolist()):
+        report(f"window {number + 1} of {len(exact.tokens)} of the evaluation text")
+        opened.read(() if exact.sources is None else exact.sources[number].tolist())
         for rows in chunks(window):
-            yield engine.step(window[rows]).copy()
+            yield opened.engine.step(window[rows]).copy()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,22 +19,26 @@ from tokenizers import Tokenizer
 from speccompile.compiler.calibration import write_statistics
 from speccompile.compiler.layerwise import Layerwise
 from speccompile.compiler.stages.check import Checked
-from speccompile.compiler.texts import token_windows
+from speccompile.compiler.texts import paired_windows, token_windows
 
 __all__ = ["Reference", "chunks", "read_overflows", "run"]
 
 _STATES = "hidden.npy"
 _TOKENS = "tokens.npy"
+_SOURCES = "sources.npy"
 _OVERFLOWS = "overflows.json"
 
 _ROWS_AT_ONCE = 128
 
 
 class Reference:
-    """The evaluation text's `tokens` [W, T] and full-precision logits."""
+    """The evaluation text's `tokens` [W, T] and full-precision logits; with an encoder, the
+    `sources` [W, S] that they follow."""
 
     def __init__(self, folder: Path, checked: Checked, *, threads: int = 0) -> None:
         self.tokens: NDArray[np.int64] = np.load(folder / _TOKENS)
+        sources = folder / _SOURCES
+        self.sources: NDArray[np.int64] | None = np.load(sources) if sources.exists() else None
         self._hidden: NDArray[np.float32] = np.load(folder / _STATES, mmap_mode="r")
         self._model = Layerwise(checked.config, checked.reader(), threads=threads)
 
@@ -65,12 +69,9 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     loaded, checked = inputs.values()
     model = Checked(loaded, checked)
     tokenizer = Tokenizer.from_str(model.loaded.tokenizer["tokenizer_json"])
-    windows = {
-        name: token_windows(
-            tokenizer, settings[name]["text"], settings[name]["tokens"], model.window
-        )
-        for name in ("calibration", "evaluation")
-    }
+    calibration, evaluation = (
+        _windows(model, tokenizer, settings[name]) for name in ("calibration", "evaluation")
+    )
     decoder = Layerwise(model.config, model.reader(), threads=settings["threads"])
     peaks: dict[str, NDArray[np.float32]] = {}
 
@@ -78,10 +79,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         peaks[name] = np.maximum(peaks[name], peak) if name in peaks else peak
 
     report = settings["report"]
-    report(f"{windows['calibration'].size} tokens of the calibration text")
-    decoder.hidden_states(windows["calibration"], observe)
-    report(f"{windows['evaluation'].size} tokens of the evaluation text")
-    hidden = decoder.hidden_states(windows["evaluation"])
+    report(f"{calibration.tokens.size} tokens of the calibration text")
+    decoder.hidden_states(calibration.tokens, observe, sources=calibration.sources)
+    report(f"{evaluation.tokens.size} tokens of the evaluation text")
+    hidden = decoder.hidden_states(evaluation.tokens, sources=evaluation.sources)
     linears = {name: peak for name, peak in peaks.items() if not name.startswith("/")}
     write_statistics(folder, linears)
     limit = float(np.finfo(np.float16).max)
@@ -91,5 +92,22 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         if name.startswith("/") and float(peak) > limit
     }
     (folder / _OVERFLOWS).write_text(json.dumps(overflows, indent=1), encoding="utf-8")
-    np.save(folder / _TOKENS, windows["evaluation"])
+    np.save(folder / _TOKENS, evaluation.tokens)
+    if evaluation.sources is not None:
+        np.save(folder / _SOURCES, evaluation.sources)
     np.save(folder / _STATES, hidden)
+
+
+class _Windows(NamedTuple):
+    """A text as a model reads it; see `Reference`."""
+
+    tokens: NDArray[np.int64]
+    sources: NDArray[np.int64] | None
+
+
+def _windows(model: Checked, tokenizer: Tokenizer, settings: Mapping[str, Any]) -> _Windows:
+    text, count, encoder = settings["text"], settings["tokens"], model.config.encoder
+    if encoder is None:
+        return _Windows(token_windows(tokenizer, text, count, model.window), None)
+    sources, tokens = paired_windows(tokenizer, text, count, model.window, encoder.start_token)
+    return _Windows(tokens, sources)

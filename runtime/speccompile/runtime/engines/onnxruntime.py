@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.engines.encoder import OnnxRuntimeEncoder
+from speccompile.runtime.engines.onnxruntime_session import one_line, open_session
 from speccompile.runtime.engines.visibility import seen_rows
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
@@ -34,12 +36,14 @@ class OnnxRuntimeEngine(Cursor):
         *,
         threads: int = 0,
         cache_of: OnnxRuntimeEngine | None = None,
+        encoder: OnnxRuntimeEncoder | None = None,
     ) -> None:
         """`cache_of` is an engine of the same dimensions whose caches this one reads and writes, or
-        those of some of its layers."""
+        those of some of its layers; `encoder` what reads the source of a decoder that has one."""
         super().__init__(info.capacity)
         self._info, self._graph = info, graph
-        self._session = _open(graph, threads)
+        self._session = open_session(graph, threads)
+        self._encoder = encoder
         self._inputs = {value.name for value in self._session.get_inputs()}
         self._caches: dict[str, ort.OrtValue] = (
             _shared_caches(cache_of._caches, self._inputs, graph)
@@ -51,6 +55,7 @@ class OnnxRuntimeEngine(Cursor):
             "attention_bias": info.capacity,
             "sliding_bias": int(metadata.get(_WINDOW_KEY, 0)),
         }
+        self._has_source = "source_key.0" in self._inputs
         self._windows = {name: windows[name] for name in windows.keys() & self._inputs}
         self._bindings: dict[tuple[int, int], tuple[ort.IOBinding, Logits]] = {}
 
@@ -63,8 +68,8 @@ class OnnxRuntimeEngine(Cursor):
 
     @property
     def takes_trees(self) -> bool:
-        """Graphs of older versions do not."""
-        return bool(self._windows)
+        """Graphs of older versions do not, nor those with a position bias, which counts slots."""
+        return bool(self._windows) and not self._has_source
 
     def step(
         self,
@@ -96,14 +101,27 @@ class OnnxRuntimeEngine(Cursor):
             feeds[name] = _bias(seen, positions, window, start, slots)
         for name in self._inputs & feeds.keys():
             binding.bind_cpu_input(name, feeds[name])
+        if self._has_source:
+            self._bind_source(binding)
         try:
             self._session.run_with_iobinding(binding)
         except Exception as error:
-            raise EngineError(f"ONNX Runtime failed on {rows} rows: {_line(error)}") from error
+            raise EngineError(f"ONNX Runtime failed on {rows} rows: {one_line(error)}") from error
         self.length = end
         return logits
 
+    def _bind_source(self, binding: ort.IOBinding) -> None:
+        """Bindings are kept, sources are not: it is the latest one's turn in every step."""
+        if self._encoder is None or not self._encoder.rows:
+            raise EngineError(f"{self._graph}: no source was read, which its rows attend to")
+        for name, rows in self._encoder.rows.items():
+            binding.bind_ortvalue_input(name, rows)
+
     def _check_tree(self, rows: int) -> None:
+        if self._has_source:
+            raise EngineError(
+                f"{self._graph}: takes chains of rows only, for its position bias counts slots"
+            )
         if not self._windows:
             raise EngineError(
                 f"{self._graph}: takes chains of proposals only, for an older version lowered it; "
@@ -144,22 +162,6 @@ def _bias(
     for row, first in enumerate(positions + 1 - window):
         bias[row, : min(max(first, 0), start)] = _UNSEEN
     return bias[None, None]
-
-
-def _open(graph: Path, threads: int) -> ort.InferenceSession:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 3
-    # Two sessions with spinning workers halve each other: stop spinning when a run ends.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    try:
-        return ort.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # the library raises classes of its own, all unrelated
-        raise EngineError(f"{graph}: ONNX Runtime cannot open it: {_line(error)}") from error
-
-
-def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
 
 
 def _new_caches(info: EngineInfo, inputs: Iterable[str]) -> dict[str, ort.OrtValue]:

@@ -10,6 +10,7 @@ from speccompile.runtime.batch_engine import BatchEngine
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines.padded import PaddedEngine
 from speccompile.runtime.engines.turns import TurnsEngine
+from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
 
 __all__ = ["open_batch_engine"]
@@ -27,6 +28,8 @@ def open_batch_engine(
     caches of its own, made when it is the first to need them, and they take turns. Weights are
     held once. Raises EngineError.
     """
+    if info.encoder is not None:
+        raise EngineError(f"{graph}: a batch has no sources; decode each in a session of its own")
     # Imported here, so that a host needs only the backend its artifact uses.
     if info.backend == "openvino":
         from speccompile.runtime.engines.openvino import OpenVINOEngine

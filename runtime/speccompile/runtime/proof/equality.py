@@ -105,6 +105,7 @@ def check_equality(
     variants: Sequence[Variant],
     prompts: Sequence[Sequence[int]],
     *,
+    opening: Callable[[Sequence[int]], Sequence[int]] = list,
     tokens: int,
     sampling: Callable[[int], Sampling] = always_greedy,
     stop_tokens: frozenset[int] = frozenset(),
@@ -115,11 +116,11 @@ def check_equality(
 ) -> Check:
     """Decode `tokens` after every prompt, plainly and in every variant.
 
-    `open_session` makes a session on `target`, `PLAIN` among others; `sampling` is that of a
-    prompt. Each run begins with an empty cache, so that nothing but speculation tells two runs
-    apart. Where rows are not exact, two outputs may part at a tie: where the margin is within
-    `tolerance`, in logits; sampling must then be without filters, whose edges are no ties of two
-    tokens. A `remark` goes into the summary.
+    `open_session` makes a session on `target`, `PLAIN` among others; `opening` is what the sequence
+    of a prompt begins with, and `sampling` is that of a prompt. Each run begins with an empty
+    cache, so that nothing but speculation tells two runs apart. Where rows are not exact, two
+    outputs may part at a tie: where the margin is within `tolerance`, in logits; sampling must then
+    be without filters, whose edges are no ties of two tokens. A `remark` goes into the summary.
     """
     ledger = ledger or Ledger()
     tally = _Tally.of(ledger.known(name))
@@ -147,7 +148,7 @@ def check_equality(
             tally.compared += len(plain)
             if speculative != plain:
                 sampler = Sampler(sampling(tally.prompts))
-                prompt = prompts[tally.prompts]
+                prompt = opening(prompts[tally.prompts])
                 where = (variant.draft, variant.depth, variant.nodes, tally.prompts)
                 found = _difference(target, sampler, prompt, plain, speculative, where, stop_tokens)
                 (tally.ties if found.within(tolerance) else tally.faults).append(found)

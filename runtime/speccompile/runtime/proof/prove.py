@@ -18,7 +18,7 @@ from speccompile.runtime.proof.stream import check_stream
 from speccompile.runtime.proof.variants import Variant
 from speccompile.runtime.runner import DRAFTS, Runner
 from speccompile.runtime.sampling import Sampling
-from speccompile.runtime.session import AnySession, Session
+from speccompile.runtime.session import AnySession
 
 __all__ = ["LEVELS", "Plan", "prove"]
 
@@ -150,6 +150,7 @@ class _Proof:
             lambda variant: self._host_session(variant, variant.controller()),
             self._variants,
             self._prompts,
+            opening=self._runner.opening,
             tokens=self._plan.tokens,
             sampling=lambda prompt: Sampling(0.8, seed=prompt + 1, audited=True),
             tolerance=self._tolerance,
@@ -170,6 +171,7 @@ class _Proof:
             session,
             self._variants,
             self._prompts,
+            opening=self._runner.opening,
             tokens=self._plan.tokens,
             stop_tokens=frozenset(self._runner.manifest.model.eos_token_ids),
             tolerance=self._tolerance,
@@ -190,8 +192,7 @@ class _Proof:
         )
 
     def _host_session(self, variant: Variant, controller: Controller) -> AnySession:
-        draft = self._runner.draft(variant.draft)
-        return Session(self._target, draft, controller, context=self._runner.context)
+        return self._runner.host_session(variant.draft, controller)
 
     @property
     def _variants(self) -> list[Variant]:

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from speccompile.compiler.decoder import is_norm, tensor_shapes
+from speccompile.compiler.drafts.acceptance import DEPTH
 from speccompile.compiler.drafts.lesson import lessons
 from speccompile.compiler.drafts.shared_student import SharedStudent, committed
-from speccompile.compiler.drafts.acceptance import DEPTH
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from tests.families import tiny
 from tests.unit.compiler.drafts.tiny import VOCABULARY, answers, decoder_of

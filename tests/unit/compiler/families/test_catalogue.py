@@ -13,7 +13,9 @@ from speccompile.compiler.sources.checkpoint import SourceError
 from speccompile.compiler.sources.metadata import Metadata
 from tests.families import TINY
 
-SUPPORTED = "llama, mistral, smollm3, qwen2, qwen3, gemma2, gemma3_text, phi3, gpt2, granite, olmo2"
+SUPPORTED = (
+    "llama, mistral, smollm3, qwen2, qwen3, gemma2, gemma3_text, phi3, gpt2, granite, olmo2, t5"
+)
 
 
 def family(**settings: Any) -> str:  # noqa: ANN401 - what a config.json may hold
@@ -52,7 +54,7 @@ def test_every_family_has_a_tiny_model() -> None:
         ("qwen2_vl", "a model of images or sound"),
         ("mllama", "a model of images or sound"),
         ("whisper", "a model of images or sound"),
-        ("t5", "an encoder-decoder model"),
+        ("mt5", "an encoder-decoder model"),
         ("bart", "an encoder-decoder model"),
     ],
 )

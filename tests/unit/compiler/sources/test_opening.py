@@ -116,7 +116,7 @@ def test_hub(
     calls = use_hub(monkeypatch, folder)
     provenance = open_source(source).provenance
     patterns = {
-        "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "README.md"],
+        "allow_patterns": ["*.safetensors", "*.json", "*.jinja", "spiece.model", "README.md"],
         "ignore_patterns": ["*/*", "consolidated*"],
     }
     assert calls == [{"model": "org/tiny", "revision": revision, **patterns}]
