@@ -50,7 +50,7 @@ def _loaded(folder: Path, *, vocabulary: str = "abcd", **parts: Any) -> Path:  #
 
 def _check(folder: Path, target: Path, draft: Path | None = None) -> Checked:
     inputs = {"load target": target} | ({"load draft": draft} if draft else {})
-    run(folder, inputs, {"context": 256, "spare_rows": 8})
+    run(folder, inputs, {"context": 256, "spare_rows": 8, "draft_of": None})
     return Checked(target, folder)
 
 
@@ -88,7 +88,22 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
         "roles": {"target": stored, "draft": stored},
         "draft_vocabulary": 0,
         "engines": ["openvino"],
+        "shares_cache": True,
     }
     budget.run(tmp_path, inputs, {**settings, "memory_gb": needed / 1e9})
     with pytest.raises(SpeccompileError, match=r"engine\.memory_gb is .*, but the artifact takes"):
         budget.run(tmp_path, inputs, {**settings, "memory_gb": (needed - 1) / 1e9})
+
+
+def test_a_draft_of_layers_in_the_targets_cache_needs_none(tmp_path: Path) -> None:
+    target, draft = _loaded(tmp_path / "t"), _loaded(tmp_path / "d")
+    _check(tmp_path, target, draft)
+    stored = {"precision": "fp32", "layers": None}
+    inputs = {"check": tmp_path, "load target": target, "load draft": draft}
+    settings = {"roles": {"target": stored, "draft": stored}, "draft_vocabulary": 0}
+    caches: list[set[str]] = []
+    for shares in (True, False):
+        budget.run(tmp_path, inputs, {**settings, "shares_cache": shares, "memory_gb": None})
+        parts = json.loads((tmp_path / "budget.json").read_text(encoding="utf-8"))
+        caches.append({name for name in parts if name.endswith("cache")})
+    assert caches == [{"target cache"}, {"target cache", "draft cache"}]

@@ -72,7 +72,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             f"context.length is {settings['context']}, but the target "
             f"({target.provenance['source']}) was trained for {longest}; lower context.length"
         )
-    if settings["draft_of"] not in (None, target.provenance["sha256"]):
+    made_of = settings["draft_of"]
+    if made_of is not None and made_of != target.provenance["sha256"]:
         raise PairError(
             f"{models['draft'].provenance['source']} is made of the layers of another target than "
             f"{target.provenance['source']}; make one of this: speccompile draft shared"
