@@ -31,7 +31,7 @@ __all__ = ["Shared", "SharedObserver", "share"]
 _POINTS = 4  # of the curve
 _TESTED = 3  # every so many of the held-out prompts: a test runs the target and four passes
 _SEARCHED = 2048  # tokens of answers that layers are chosen on
-_ROOM = 2048  # tokens of a batch, to search and to learn: what attention keeps of it is large
+_ROOM = 2048  # tokens of a batch: what attention keeps of it is large
 
 
 class SharedObserver(Observer):
@@ -102,7 +102,7 @@ def share(
         student,
         answers.taught,
         [response for each in held_out.values() for response in each],
-        Schedule(settings.tokens, room=_ROOM, rate=settings.rate, seed=settings.seed),
+        Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
         answers.folder / f"training-{_digest(answers, settings.model_dump(mode='json'), layers)}",
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)

@@ -35,11 +35,15 @@ _WARM_UP = 0.02  # of all tokens
 @dataclass(frozen=True)
 class Schedule:
     """How much is learned: `tokens` in all, at most `room` a step, at a `rate` that rises to its
-    peak and falls by a cosine."""
+    peak and falls by a cosine.
+
+    Steps are what a training of hours lacks: of the same answers, read twice, four times as many
+    steps of a quarter of the tokens bring a third more acceptance.
+    """
 
     tokens: int
-    room: int = 8192
-    rate: float = 1e-3
+    room: int = 2048
+    rate: float = 2e-3
     seed: int = 0
 
     def rate_at(self, seen: int) -> float:

@@ -116,7 +116,7 @@ class DistilTable(Table):
     """Tokens of an answer, at most."""
     tokens: int = Field(default=2_500_000, ge=1)
     """Tokens to learn from, prompts included, every time they are read."""
-    rate: float = Field(default=1e-3, gt=0.0, le=1.0)
+    rate: float = Field(default=2e-3, gt=0.0, le=1.0)
     """The highest learning rate."""
     seed: int = Field(default=0, ge=0)
 
