@@ -77,7 +77,7 @@ def test_it_is_evaluated_beside_a_built_one(
     options = ["-n", "16", "--cache", str(cache), "--json", str(figures)]
     done = CliRunner().invoke(cli, [*how, *options])
     assert done.exit_code == 0, done.output
-    assert "predicted: its share of weights" in done.stdout
+    assert "predicted by weights" in done.stdout
     document = json.loads(figures.read_text("utf-8"))
     distilled, built = document["drafts"]
     assert set(distilled["domains"]) == set(built["domains"]) == {"one", "two", "all"}

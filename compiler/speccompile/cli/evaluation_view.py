@@ -113,7 +113,7 @@ def _costs(evaluations: Sequence[Evaluation]) -> Table:
         milliseconds = (
             f"{side[1]:.2f}" if measured else "" for side in (costs.draft, costs.target)
         )
-        how = "measured" if measured else "predicted: its share of weights"
+        how = "measured" if measured else "predicted by weights"
         ratio = f"{costs.ratio:.3f}"
         table.add_row(escape(printable(name)), *milliseconds, ratio, f"{1 / costs.ratio:.1f}x", how)
     return table

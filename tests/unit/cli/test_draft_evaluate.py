@@ -74,7 +74,7 @@ def test_tables_fit_a_terminal_and_stand_side_by_side() -> None:
     assert sum(line.startswith("built") for line in lines) == 4
     [built] = [line for line in lines if line.startswith("built") and "measured" in line]
     assert built.split() == ["built", "2.50", "26.00", "0.096", "10.4x", "measured"]
-    assert "0.125     8.0x  predicted: its share of weights" in text
+    assert "0.125     8.0x  predicted by weights" in text
     assert "1.12x  1.00x  1.25x" in text
     assert "chat, FP32  0.500  0.625            1.50" in text
     assert "chat, INT8  0.438  0.500            1.25" in text
