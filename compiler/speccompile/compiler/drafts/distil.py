@@ -6,16 +6,17 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
 from speccompile.compiler.drafts.acceptance import Acceptance, Point
 from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of
-from speccompile.compiler.drafts.folder import TABLES, in_int8, write_draft
-from speccompile.compiler.drafts.student import Student, default_layers
+from speccompile.compiler.drafts.folder import OWN, in_int8, write_draft
+from speccompile.compiler.drafts.shared_student import SharedStudent
+from speccompile.compiler.drafts.student import Student, default_layers, open_target
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
@@ -24,6 +25,7 @@ from speccompile.compiler.sources.opening import open_checkpoint
 __all__ = ["Distilled", "Observer", "distil"]
 
 _POINTS = 24  # of the curve
+_GLANCED = 3  # every so many held-out answers one is looked at for it
 
 
 class Observer(AnswersObserver):
@@ -66,14 +68,14 @@ def distil(
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
     trainer = Trainer(
-        Student.of(target.config, target.tensor, layers, answers.vocabulary),
+        _student(target, layers, answers.vocabulary, settings),
         answers.taught,
-        answers.tested,
+        answers.tested[::_GLANCED],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
         _training_folder(answers, settings),
     )
     done = trainer.train(until=until, points=_POINTS, report=observer.training)
-    stored = _in_int8(trainer.student, target)
+    stored = _in_int8(trainer.student)
     found, again = (
         {kind: stands(student, each) for kind, each in answers.held_out.items()}
         for student in (trainer.student, stored)
@@ -104,17 +106,26 @@ def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: D
         target=answers.target.provenance,
         token_counts=answers.counts,
         training=training,
+        kind="distilled",
+        layers=distilled.layers if settings.cache == "target" else (),
     )
 
 
-def _in_int8(student: Student, target: Checkpoint) -> Student:
+def _student(
+    target: Checkpoint, layers: Sequence[int], vocabulary: Tensor, settings: DistilTable
+) -> Student:
+    if settings.cache == "own":
+        return Student.of(target.config, target.tensor, layers, vocabulary)
+    decoder = open_target(target.config, target.tensor)
+    own = OWN["distilled"]
+    return SharedStudent.sharing(decoder, target.tensor, layers, vocabulary, trains=own)
+
+
+def _in_int8(student: Student) -> Student:
     """The same, as it comes back from its folder."""
-
-    def read(name: str) -> NDArray[np.float32]:
-        return target.tensor(name) if name in TABLES else in_int8(student.read(name))
-
-    config = student.decoder.config
-    return Student.of(config, read, range(config.layers), student.vocabulary)
+    stored = {name: torch.from_numpy(in_int8(student.read(name))) for name in student.trained}
+    tensors = {**student.decoder.tensors, **stored}
+    return replace(student, decoder=replace(student.decoder, tensors=tensors), trained=stored)
 
 
 def _training_folder(answers: Answers, settings: DistilTable) -> Path:

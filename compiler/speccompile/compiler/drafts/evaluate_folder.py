@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from pydantic import TypeAdapter, ValidationError
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.drafts.asking import learned_tokens, open_prompts
@@ -29,6 +30,7 @@ from speccompile.compiler.drafts.folder import DRAFT_FILE, TABLES, DraftCheckpoi
 from speccompile.compiler.drafts.lesson import lessons
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
+from speccompile.compiler.drafts.shared_student import SharedStudent
 from speccompile.compiler.drafts.student import Student, open_target
 from speccompile.compiler.sources.checkpoint import Checkpoint, SourceError
 from speccompile.compiler.sources.opening import open_checkpoint
@@ -68,7 +70,7 @@ def evaluate_folder(
     vocabulary = learned_tokens(
         tokenizer, draft.token_counts, training.vocabulary, files.eos_token_ids
     )
-    student = Student.of(draft.config, draft.tensor, range(draft.config.layers), vocabulary)
+    student = _student(draft, vocabulary)
     traces = list[Trace]()
     for number, each in enumerate(trace_student(student, laws_of(target), answers)):
         progress(number + 1, len(answers), "reading the answers")
@@ -81,6 +83,15 @@ def evaluate_folder(
         costs,
         training=training,
     )
+
+
+def _student(draft: DraftCheckpoint, vocabulary: Tensor) -> Student:
+    """It works in the cache that it was made for."""
+    own = Student.of(draft.config, draft.tensor, range(draft.config.layers), vocabulary)
+    if not draft.layers:
+        return own
+    target = open_target(draft.target.config, draft.target.tensor)
+    return SharedStudent(own.decoder, own.trained, own.head, vocabulary, target, draft.layers)
 
 
 def weights_share(draft: DecoderConfig, target: DecoderConfig, vocabulary: int) -> float:

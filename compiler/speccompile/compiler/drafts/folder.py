@@ -45,6 +45,7 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = [
     "DRAFT_FILE",
+    "OWN",
     "TABLES",
     "DraftCheckpoint",
     "draft_digest",
@@ -56,6 +57,14 @@ __all__ = [
 DRAFT_FILE = "draft.json"
 TABLES = ("model.embed_tokens.weight", "model.embed_positions.weight", "lm_head.weight")
 """What a draft takes from its target."""
+
+Kind = Literal["distilled", "shared"]
+
+OWN: Mapping[Kind, Callable[[str], bool]] = {
+    "distilled": lambda name: name not in TABLES,
+    "shared": is_norm,
+}
+"""Which tensors a draft has of its own; the others are its target's."""
 
 _COUNTS = "token_counts"
 _NO_PATHS = ("pypi:", "hf:", "~")  # nor does what begins so depend on where the draft lies
@@ -73,12 +82,13 @@ class _Draft:
     config: DecoderConfig
     sha256: str
     training: dict[str, Any]
-    kind: Literal["distilled", "shared"]
+    kind: Kind
     borrowed: tuple[str, ...]
-    layers: tuple[int, ...] = ()  # of the target, whose tensors are borrowed in a layer
+    layers: tuple[int, ...] = ()  # of the target, in whose caches it works
 
     def __post_init__(self) -> None:
-        if len(self.layers) != (self.config.layers if self.kind == "shared" else 0):
+        expected = (self.config.layers,) if self.kind == "shared" else (0, self.config.layers)
+        if len(self.layers) not in expected:
             raise ValueError(f"{len(self.layers)} of the target's layers, but not as many here")
 
 
@@ -102,6 +112,7 @@ class DraftCheckpoint:
             )
         self.config = draft.config
         self.training = draft.training
+        self.layers = draft.layers
         self.provenance = Provenance(source, None, found, draft.target.license)
         self._weights = Weights(folder)
         self._borrowed = {name: of_layers(name, draft.layers) for name in draft.borrowed}
@@ -153,11 +164,11 @@ def draft_digest(folder: Path) -> str:
 
 
 def shared_layers(source: str) -> tuple[tuple[int, ...], str] | None:
-    """Of a shared draft, the layers of its target and the target's SHA-256; None for any other
-    source."""
+    """Of a draft that works in its target's cache, in those of which layers, and the target's
+    SHA-256; None for any other source."""
     file = Path(source).expanduser() / DRAFT_FILE
     draft = _read(file) if file.is_file() else None
-    return (draft.layers, draft.target.sha256) if draft and draft.kind == "shared" else None
+    return (draft.layers, draft.target.sha256) if draft and draft.layers else None
 
 
 def _read(path: Path) -> _Draft:
@@ -180,18 +191,17 @@ def write_draft(
     target: Provenance,
     token_counts: NDArray[np.int64],
     training: Mapping[str, Any],
+    kind: Kind,
     layers: Sequence[int] = (),
 ) -> None:
     """Write a draft; one that is there stays until the new one is complete.
 
     Matrices are stored in fp16, or in `int8` with a scale for every row; `training` is JSON. With
-    `layers` the draft is a shared one: all but its norms are those layers of the target. The two
-    files are then replaced one after the other: where a kill came between, opening refuses the
-    folder. Raises SpeccompileError where it cannot be written, or a value is not finite.
+    `layers` it works in the caches of those layers of the target. The two files are then replaced
+    one after the other: where a kill came between, opening refuses the folder. Raises
+    SpeccompileError where it cannot be written, or a value is not finite.
     """
-    own = [
-        name for name in tensor_shapes(config) if (is_norm(name) if layers else name not in TABLES)
-    ]
+    own = list(filter(OWN[kind], tensor_shapes(config)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
@@ -207,7 +217,7 @@ def write_draft(
                 config,
                 file_sha256(new / WEIGHTS_FILE),
                 dict(training),
-                kind="shared" if layers else "distilled",
+                kind=kind,
                 borrowed=tuple(name for name in tensor_shapes(config) if name not in own),
                 layers=tuple(layers),
             )

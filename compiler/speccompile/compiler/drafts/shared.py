@@ -177,5 +177,6 @@ def _write(shared: Shared, trainer: Trainer, answers: Answers, settings: SharedT
         target=answers.target.provenance,
         token_counts=answers.counts,
         training=training,
+        kind="shared",
         layers=shared.layers,
     )

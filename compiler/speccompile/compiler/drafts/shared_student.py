@@ -1,4 +1,4 @@
-"""A student that is some of the target's layers with norms of its own, in the target's own cache.
+"""A student that works in the target's own cache, where its layers are some of the target's.
 
 Where it drafts, the target has read all of the text up to the root of a round: its keys and values
 are there, exact ones. So a row sees those, and of the round's rows the student's own.
@@ -6,7 +6,7 @@ are there, exact ones. So a row sees those, and of the round's rows the student'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,23 +26,29 @@ __all__ = ["SharedStudent", "committed", "head_of", "read_by"]
 
 @dataclass(frozen=True)
 class SharedStudent(Student):
-    """Trains norms alone. Its layers are the `layers` of the `target`, in whose cache it works."""
+    """Its layers are the `layers` of the `target`, in whose cache it works."""
 
     target: Decoder
     layers: Sequence[int]
 
     @classmethod
     def sharing(
-        cls, target: Decoder, read: TensorReader, layers: Sequence[int], vocabulary: Tensor
+        cls,
+        target: Decoder,
+        read: TensorReader,
+        layers: Sequence[int],
+        vocabulary: Tensor,
+        *,
+        trains: Callable[[str], bool] = is_norm,
     ) -> SharedStudent:
-        """One that begins with the target's norms; its matrices are those of `target`, which are
-        kept once."""
+        """One that begins as those layers are, and trains some tensors; the others are those of
+        `target`, which are kept once."""
         kinds = tuple(target.config.layer_kinds[layer] for layer in layers)
         config = replace(target.config, layer_kinds=kinds)
         trained, tensors = dict[str, Tensor](), dict[str, Tensor]()
         for name in tensor_shapes(config):
             source = of_layers(name, layers)
-            if is_norm(name):
+            if trains(name):
                 trained[name] = torch.tensor(read(source)).requires_grad_()
             else:
                 tensors[name] = target.tensors[source]

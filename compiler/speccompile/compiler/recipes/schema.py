@@ -106,6 +106,9 @@ class DistilTable(Table):
     layers: Annotated[tuple[int, ...], Field(strict=False)] = ()
     """Which of the target's they are at first; empty: the first ones, and of the last ones every
     second."""
+    cache: Literal["target", "own"] = "target"
+    """In which it works: in the target's it sees what those layers of the target made of the text,
+    in its own what its layers make of it."""
     vocabulary: int = Field(default=8192, ge=0)
     """Tokens that it learns to propose, those that the target says most; 0 is all."""
     own: File | None = None

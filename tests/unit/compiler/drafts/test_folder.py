@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -53,6 +54,7 @@ def write(
     read: TensorReader = MODEL.read,
     source: str = PROVENANCE.source,
     config: DecoderConfig = MODEL.config,
+    layers: Sequence[int] = (),
 ) -> None:
     write_draft(
         folder,
@@ -62,6 +64,8 @@ def write(
         target=replace(PROVENANCE, source=source),
         token_counts=COUNTS,
         training={"tokens": 7},
+        kind="distilled",
+        layers=layers,
     )
 
 
@@ -273,6 +277,7 @@ def test_a_shared_draft_has_norms_alone_and_says_whose_layers_it_has(tmp_path: P
         target=PROVENANCE,
         token_counts=COUNTS,
         training={},
+        kind="shared",
         layers=layers,
     )
     draft = DraftCheckpoint(tmp_path, source="x", open_target=lambda source, sha256: Whole())
@@ -288,6 +293,15 @@ def test_a_shared_draft_has_norms_alone_and_says_whose_layers_it_has(tmp_path: P
     write(tmp_path)
     assert shared_layers(str(tmp_path)) is None
     assert shared_layers("org/name") is None
+
+
+def test_a_distilled_draft_may_work_in_its_targets_cache(tmp_path: Path) -> None:
+    write(tmp_path, layers=(3, 5))
+    assert shared_layers(str(tmp_path)) == ((3, 5), PROVENANCE.sha256)
+    assert reopen(tmp_path).layers == (3, 5)
+    edit(tmp_path, layers=[3])
+    with pytest.raises(SourceError, match="1 of the target's layers, but not as many here"):
+        reopen(tmp_path)
 
 
 def test_tensors_of_another_model_are_refused(tmp_path: Path) -> None:

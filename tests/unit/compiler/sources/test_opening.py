@@ -71,6 +71,7 @@ def test_draft(write_folder: Callable[..., Path], weights: Weights, tmp_path: Pa
         target=made_for.provenance,
         token_counts=np.zeros(made_for.config.vocab_size, np.int64),
         training={},
+        kind="distilled",
     )
     digest = file_sha256(folder / "weights.safetensors")
     draft = open_source(str(folder), digest)

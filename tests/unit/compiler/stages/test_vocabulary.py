@@ -76,5 +76,6 @@ def test_of_a_distilled_draft_those_that_it_was_trained_on(
         target=target.provenance,
         token_counts=counts,
         training={},
+        kind="distilled",
     )
     assert choose(tmp_path / "draft") == [0, 1, 2]
