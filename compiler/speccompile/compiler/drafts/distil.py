@@ -7,7 +7,6 @@ import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache as once
 from itertools import islice
 from pathlib import Path
 
@@ -157,7 +156,7 @@ def _prompts(target: Checkpoint, files: TokenizerFiles, tokenizer: Tokenizer) ->
         return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
 
     return Prompts(
-        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
+        tokenizer, open_template if files.chat_template else None, target.provenance.source
     )
 
 
