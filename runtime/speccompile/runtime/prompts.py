@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 from tokenizers import Tokenizer
 
@@ -22,8 +23,9 @@ class Prompts:
     def __init__(
         self, tokenizer: Tokenizer, open_template: Callable[[], ChatTemplate] | None, where: object
     ) -> None:
-        """Of a model `where`; None for one without chat template, which is opened when needed."""
-        self._tokenizer, self._open_template, self._where = tokenizer, open_template, where
+        """Of a model `where`; None for one without chat template, which is opened once needed."""
+        self._tokenizer, self._where = tokenizer, where
+        self._open_template = open_template and cache(open_template)
 
     @classmethod
     def of(cls, artifact: Artifact, tokenizer: Tokenizer) -> Prompts:

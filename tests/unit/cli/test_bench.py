@@ -79,6 +79,7 @@ class FakeRunner:
 
     context = 30
     roles = ("target",)
+    reads_source = False
 
     def __init__(self, defaults: Defaults, on: str) -> None:
         model = SimpleNamespace(eos_token_ids=(2,))

@@ -40,6 +40,7 @@ class FakeRunner:
     on: str = "cpu"
     roles: tuple[str, ...] = ("target", "draft")
     takes_trees: bool = True
+    reads_source: bool = False
     context: int = 99
     placement: object = None
     manifest: SimpleNamespace = field(

@@ -100,7 +100,11 @@ def test_a_draft_of_layers_in_the_targets_cache_needs_none(tmp_path: Path) -> No
     _check(tmp_path, target, draft)
     stored = {"precision": "fp32", "layers": None}
     inputs = {"check": tmp_path, "load target": target, "load draft": draft}
-    settings = {"roles": {"target": stored, "draft": stored}, "draft_vocabulary": 0}
+    settings = {
+        "roles": {"target": stored, "draft": stored},
+        "draft_vocabulary": 0,
+        "engines": ["openvino"],
+    }
     caches: list[set[str]] = []
     for shares in (True, False):
         budget.run(tmp_path, inputs, {**settings, "shares_cache": shares, "memory_gb": None})

@@ -233,7 +233,7 @@ def test_twins_in_different_records_are_refused(root: Path) -> None:
 def test_an_artifact_of_the_first_schema_is_refused(root: Path) -> None:
     (root / "manifest.json").write_bytes(b'{"schema": 1}')
     (root / "measurements.json").unlink()
-    assert "schema 1 is older than this speccompile reads (4)" in refusal(root)
+    assert "schema 1 is older than this speccompile reads (5)" in refusal(root)
 
 
 def test_the_host_is_checked_last(root: Path) -> None:

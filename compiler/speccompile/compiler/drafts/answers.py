@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,11 +19,13 @@ from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import open_target
+from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
+from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.prompts import Prompts
 
-__all__ = ["Answers", "AnswersObserver", "Asked", "answers_of"]
+__all__ = ["Answers", "AnswersObserver", "Asked", "answers_of", "open_asked"]
 
 _HELD_OUT = 0.05
 _TESTED = 96  # held-out prompts, of each kind, at most
@@ -75,6 +77,20 @@ class Answers:
         return [response for responses in self.held_out.values() for response in responses]
 
 
+def open_asked(recipe: Recipe, cache: Path, report: Callable[[str], None]) -> Checkpoint:
+    """The recipe's target; `report` is told what it is waited for. Raises SpeccompileError for one
+    that no draft is made of."""
+    target = open_checkpoint(
+        recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=report
+    )
+    if target.config.encoder:
+        raise SpeccompileError(
+            f"{target.provenance.source}: is an encoder-decoder, of which no draft is made here; "
+            "name a smaller one with its tokenizer as draft.source"
+        )
+    return target
+
+
 def answers_of(
     target: Checkpoint, asked: Asked, *, table: str, cache: Path, observer: AnswersObserver
 ) -> Answers:
@@ -83,11 +99,6 @@ def answers_of(
     `table` is what the recipe calls `asked`. Raises SpeccompileError where that does not fit the
     target.
     """
-    if target.config.encoder:
-        raise SpeccompileError(
-            f"{target.provenance.source}: is an encoder-decoder, of which no draft is made here; "
-            "name a smaller one with its tokenizer as draft.source"
-        )
     files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)
     folder, encoder = cache / "drafts", open_prompts(target, tokenizer)

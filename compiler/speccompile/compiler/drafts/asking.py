@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache as once
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ def open_prompts(target: Checkpoint, tokenizer: Tokenizer) -> Prompts:
         return ChatTemplate(files.chat_template or "", bos_token=bos, eos_token=eos)
 
     return Prompts(
-        tokenizer, once(open_template) if files.chat_template else None, target.provenance.source
+        tokenizer, open_template if files.chat_template else None, target.provenance.source
     )
 
 

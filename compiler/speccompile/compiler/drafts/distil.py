@@ -13,14 +13,13 @@ import torch
 from torch import Tensor
 
 from speccompile.compiler.drafts.acceptance import Acceptance, Point
-from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of
+from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of, open_asked
 from speccompile.compiler.drafts.folder import OWN, in_int8, write_draft
 from speccompile.compiler.drafts.shared_student import SharedStudent
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
-from speccompile.compiler.sources.opening import open_checkpoint
 
 __all__ = ["Distilled", "Observer", "distil"]
 
@@ -62,9 +61,7 @@ def distil(
     """
     started, settings = time.monotonic(), recipe.distil or DistilTable()
     until = started + seconds if seconds is not None else float("inf")
-    target = open_checkpoint(
-        recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
-    )
+    target = open_asked(recipe, cache, observer.fetching)
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
     trainer = Trainer(

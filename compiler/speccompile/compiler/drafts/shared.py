@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from speccompile.compiler.drafts.acceptance import Acceptance
-from speccompile.compiler.drafts.answers import Answers, answers_of
+from speccompile.compiler.drafts.answers import Answers, answers_of, open_asked
 from speccompile.compiler.drafts.distil import Observer
 from speccompile.compiler.drafts.folder import write_draft
 from speccompile.compiler.drafts.layer_search import LayerSearch, LayerSet, fastest, removed_at_once
@@ -22,7 +22,6 @@ from speccompile.compiler.drafts.shared_student import SharedStudent, head_of
 from speccompile.compiler.drafts.student import open_target
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipes.schema import Recipe, SharedTable
-from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.runtime.artifact import Artifact
 from speccompile.runtime.errors import SpeccompileError
 
@@ -78,9 +77,7 @@ def share(
     """
     started, settings = time.monotonic(), recipe.shared or SharedTable()
     until = started + seconds if seconds is not None else float("inf")
-    target = open_checkpoint(
-        recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=observer.fetching
-    )
+    target = open_asked(recipe, cache, observer.fetching)
     config, sha256 = target.config, target.provenance.sha256
     _check(settings, config.layers)
     pace = measured_pace(measured, config, sha256) if measured else Pace()
