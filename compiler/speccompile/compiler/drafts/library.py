@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sysconfig
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -42,9 +43,17 @@ _ABOUT_NAME = (
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def library_prompts() -> Iterator[Prompt]:
+def library_prompts() -> Sequence[Prompt]:
     """Halves, stubs and descriptions, file by file, in the order of their paths."""
-    library = Path(sysconfig.get_path("stdlib"))
+    return _all_from(Path(sysconfig.get_path("stdlib")))
+
+
+@cache  # reading takes some eight seconds
+def _all_from(library: Path) -> Sequence[Prompt]:
+    return tuple(_from_files(library))
+
+
+def _from_files(library: Path) -> Iterator[Prompt]:
     for path in sorted(library.rglob("*.py")):
         parts = path.relative_to(library).with_suffix("").parts
         if any(part in _LEFT_OUT or part.startswith("test_") for part in parts):

@@ -52,7 +52,7 @@ def test_they_are_the_same_every_time(
     prompts: list[Prompt], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert builtin_prompts(0) == prompts
-    monkeypatch.setattr(corpus, "library_prompts", lambda: iter(()))
+    monkeypatch.setattr(corpus, "library_prompts", tuple)
     assert builtin_prompts(3) == builtin_prompts(3)
     assert builtin_prompts(3) != builtin_prompts(4)
 
@@ -72,7 +72,7 @@ def test_conversations_are_taken_where_they_are(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         package, "ConversationDataset", lambda: [[opening] for opening in openings], raising=False
     )
-    monkeypatch.setattr(corpus, "library_prompts", lambda: iter(()))
+    monkeypatch.setattr(corpus, "library_prompts", tuple)
     monkeypatch.setitem(sys.modules, "chitchat_dataset", package)
     with_them = builtin_prompts(0)
     monkeypatch.setitem(sys.modules, "chitchat_dataset", None)
