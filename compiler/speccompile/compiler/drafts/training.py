@@ -37,8 +37,7 @@ class Schedule:
     """How much is learned: `tokens` in all, at most `room` a step, at a `rate` that rises to its
     peak and falls by a cosine.
 
-    Steps are what a training of hours lacks: of the same answers, read twice, four times as many
-    steps of a quarter of the tokens bring a third more acceptance.
+    Steps are what a training of hours lacks, so `room` is small.
     """
 
     tokens: int
