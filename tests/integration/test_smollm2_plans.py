@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import Any
 
 import pytest
@@ -27,7 +28,14 @@ from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.measurements import unmeasured
 from tests.plans import NEEDS_RTX
 
-pytestmark = [pytest.mark.model, NEEDS_RTX]
+pytestmark = [
+    pytest.mark.model,
+    NEEDS_RTX,
+    pytest.mark.skipif(
+        "SPECCOMPILE_LONG_TESTS" not in os.environ,
+        reason="builds plans of the real model for seven minutes: set SPECCOMPILE_LONG_TESTS=1",
+    ),
+]
 
 ARCHITECTURES = ("sm120",)
 LAYERS, MATRICES = 30, 134_479_872  # SmolLM2-135M's, and its int8 weights in bytes
