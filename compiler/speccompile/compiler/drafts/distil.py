@@ -18,7 +18,7 @@ from speccompile.compiler.drafts.folder import OWN, in_int8, write_draft
 from speccompile.compiler.drafts.shared_student import SharedStudent
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
-from speccompile.compiler.recipes.schema import DistilTable, Recipe
+from speccompile.compiler.recipe import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
 
 __all__ = ["Distilled", "Observer", "distil"]

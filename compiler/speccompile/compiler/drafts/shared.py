@@ -21,7 +21,7 @@ from speccompile.compiler.drafts.prediction import Pace, measured_pace, weight_s
 from speccompile.compiler.drafts.shared_student import SharedStudent, head_of
 from speccompile.compiler.drafts.student import open_target
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
-from speccompile.compiler.recipes.schema import Recipe, SharedTable
+from speccompile.compiler.recipe import Recipe, SharedTable
 from speccompile.runtime.artifact import Artifact
 from speccompile.runtime.errors import SpeccompileError
 
