@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
+from speccompile.compiler.drafts.arithmetic import working_type
 from speccompile.compiler.drafts.asking import learned_tokens, open_prompts
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.evaluation import (
@@ -50,7 +51,7 @@ def evaluate_folder(
     cache: Path,
     progress: Progress,
 ) -> Evaluation:
-    """Have the target answer, greedily and in bfloat16, and the draft read the answers.
+    """Have the target answer, greedily, and the draft read the answers.
 
     Answers are kept in `cache`, beside those of `draft distil`. Raises SpeccompileError where the
     folder is no whole draft, or nothing can be compared.
@@ -112,13 +113,14 @@ def trace_student(student: Student, laws: Laws, answers: Sequence[Response]) -> 
 
 
 def laws_of(target: Checkpoint) -> Laws:
-    """A target's, in bfloat16 as it answered."""
+    """A target's, computed as when it answered."""
     config = target.config
     name = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
-    table, decoder = torch.from_numpy(target.tensor(name)).bfloat16(), Decoder(config, {})
+    working, decoder = working_type(), Decoder(config, {})
+    table = torch.from_numpy(target.tensor(name)).to(working)
 
     def laws(hidden: NDArray[np.float16]) -> NDArray[np.float32]:
-        rows = decoder.logits(torch.from_numpy(hidden).bfloat16(), table)
+        rows = decoder.logits(torch.from_numpy(hidden).to(working), table)
         found: NDArray[np.float32] = rows.float().numpy()
         return found
 

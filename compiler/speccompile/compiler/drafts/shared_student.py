@@ -16,6 +16,7 @@ from torch import Tensor
 
 from speccompile.compiler.decoder import is_norm, of_layers, tensor_shapes
 from speccompile.compiler.drafts.acceptance import DEPTH
+from speccompile.compiler.drafts.arithmetic import mixed
 from speccompile.compiler.drafts.decoder import Context, Decoder, KeyValues
 from speccompile.compiler.drafts.lesson import Lesson
 from speccompile.compiler.drafts.student import Student
@@ -79,7 +80,7 @@ class SharedStudent(Student):
         chosen = list(self.layers)
         seen = committed(tokens.shape[1], turn)
         context = Context(read.keys[chosen].unbind(), read.values[chosen].unbind(), seen)
-        with torch.autocast("cpu", torch.bfloat16):
+        with mixed():
             hidden = self.decoder.hidden(tokens, context=context)[rows]
             return self.decoder.logits(hidden, self.head).float()
 

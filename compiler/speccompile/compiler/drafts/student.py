@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from speccompile.compiler.decoder import DecoderConfig, of_layers, tensor_shapes
+from speccompile.compiler.drafts.arithmetic import mixed, working_type
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.folder import TABLES
 from speccompile.compiler.drafts.lesson import Lesson
@@ -21,8 +22,9 @@ __all__ = ["Student", "default_layers", "open_target"]
 
 
 def open_target(config: DecoderConfig, read: TensorReader) -> Decoder:
-    """The target in bfloat16: what a machine generates fastest from, and close enough to learn."""
-    tensors = {name: torch.from_numpy(read(name)).bfloat16() for name in tensor_shapes(config)}
+    """The target in what this machine computes fastest with."""
+    working = working_type()
+    tensors = {name: torch.from_numpy(read(name)).to(working) for name in tensor_shapes(config)}
     return Decoder(config, tensors)
 
 
@@ -64,7 +66,7 @@ class Student:
         for name in tensor_shapes(config):
             values = torch.tensor(read(of_layers(name, layers)))  # a copy: it will change
             if name in TABLES:
-                tables[name] = values.bfloat16()
+                tables[name] = values.to(working_type())
             else:
                 trained[name] = values.requires_grad_()
         table = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
@@ -78,7 +80,7 @@ class Student:
     def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
         """Those [n, K], in fp32, behind the places of `tokens` where `rows` [B, N] is true, in the
         lesson with the number `step`."""
-        with torch.autocast("cpu", torch.bfloat16):
+        with mixed():
             hidden = self.decoder.hidden(tokens)[rows]
             return self.decoder.logits(hidden, self.head).float()
 
