@@ -205,6 +205,10 @@ def _progress(console: Console) -> Generator[SharedObserver]:
             doing = f"answers, {tokens:,} tokens"
             bar.update(task, completed=done, total=total, description=doing)
 
+        def reading(self, done: int, total: int) -> None:
+            doing = f"reading {total:,} answers once"
+            bar.update(task, completed=done, total=total, description=doing)
+
         def searching(self, layers: int, share: float) -> None:
             doing = f"leaving out one of {layers} layers"
             bar.update(task, completed=share, total=1.0, description=doing)

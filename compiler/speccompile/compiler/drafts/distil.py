@@ -14,9 +14,12 @@ from torch import Tensor
 
 from speccompile.compiler.drafts.acceptance import Acceptance, Point
 from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of, open_asked
+from speccompile.compiler.drafts.arithmetic import working_type
 from speccompile.compiler.drafts.folder import OWN, in_int8, write_draft
+from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shared_student import SharedStudent
 from speccompile.compiler.drafts.student import Student, default_layers, open_target
+from speccompile.compiler.drafts.target_caches import TargetCaches
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipe import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
@@ -31,6 +34,8 @@ class Observer(AnswersObserver):
     """Is told how far it is; this one tells nobody."""
 
     def fetching(self, message: str) -> None: ...
+
+    def reading(self, done: int, total: int) -> None: ...
 
     def training(self, trainer: Trainer) -> None: ...
 
@@ -64,8 +69,10 @@ def distil(
     target = open_asked(recipe, cache, observer.fetching)
     layers = settings.layers or default_layers(settings.count, target.config.layers)
     answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
+    student = _student(target, layers, answers.vocabulary, settings)
+    answers = _read_once(answers, student, observer)
     trainer = Trainer(
-        _student(target, layers, answers.vocabulary, settings),
+        student,
         answers.taught,
         answers.tested[::_GLANCED],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
@@ -118,6 +125,25 @@ def _student(
     return SharedStudent.sharing(decoder, target.tensor, layers, vocabulary, trains=own)
 
 
+def _read_once(answers: Answers, student: Student, observer: Observer) -> Answers:
+    """With what the target's cache holds of them, where the student works in that."""
+    if not isinstance(student, SharedStudent):
+        return answers
+    sha256, folder = answers.target.provenance.sha256, answers.folder / "read"
+    caches = TargetCaches(student.target, sha256, student.layers, folder)
+    groups = {"": answers.taught, **answers.held_out}
+    total, done = sum(map(len, groups.values())), 0
+    read = dict[str, list[Response]]()
+    for kind, responses in groups.items():
+
+        def report(number: int, _: int, done: int = done) -> None:
+            observer.reading(done + number, total)
+
+        read[kind] = caches.of(responses, report)
+        done += len(responses)
+    return replace(answers, taught=read.pop(""), held_out=read)
+
+
 def _in_int8(student: Student) -> Student:
     """The same, as it comes back from its folder."""
     stored = {name: torch.from_numpy(in_int8(student.read(name))) for name in student.trained}
@@ -128,6 +154,7 @@ def _in_int8(student: Student) -> Student:
 def _training_folder(answers: Answers, settings: DistilTable) -> Path:
     """Named by all that the curve depends on."""
     target = answers.target.provenance.sha256
-    identity = json.dumps([target, settings.model_dump(mode="json"), answers.names])
+    numbers = str(working_type())
+    identity = json.dumps([target, settings.model_dump(mode="json"), answers.names, numbers])
     digest = hashlib.sha256(identity.encode()).hexdigest()[:24]
     return answers.folder / f"training-{digest}"

@@ -28,7 +28,7 @@ from speccompile.compiler.drafts.evaluation import (
 )
 from speccompile.compiler.drafts.figures import StepCosts, Trace, trace
 from speccompile.compiler.drafts.folder import DRAFT_FILE, TABLES, DraftCheckpoint
-from speccompile.compiler.drafts.lesson import lessons
+from speccompile.compiler.drafts.lesson import lesson_of
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.shared_student import SharedStudent
@@ -106,9 +106,9 @@ def trace_student(student: Student, laws: Laws, answers: Sequence[Response]) -> 
     """What a student thinks of each answer, of whose rows `laws` makes the target's again."""
     size = student.decoder.config.vocab_size
     for answer in answers:
-        lesson = next(lessons([answer], student.vocabulary, size, 1 << 30, 0))
+        lesson = lesson_of([answer], student.vocabulary, size)
         rows = torch.full((len(answer.tokens), size), -torch.inf)
-        rows[:, student.vocabulary] = student.logits(lesson.tokens, lesson.rows)
+        rows[:, student.vocabulary] = student.logits(lesson)
         yield trace(answer.tokens.astype(np.int64), rows.numpy(), laws(answer.hidden))
 
 

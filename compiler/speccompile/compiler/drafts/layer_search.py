@@ -18,7 +18,8 @@ from torch import Tensor
 from speccompile.compiler.drafts.decoder import Context, Decoder, Places
 from speccompile.compiler.drafts.lesson import Lesson, loss_of
 from speccompile.compiler.drafts.prediction import Pace
-from speccompile.compiler.drafts.shared_student import committed, read_by
+from speccompile.compiler.drafts.shared_student import committed
+from speccompile.compiler.drafts.target_caches import read_by
 
 __all__ = ["LayerSearch", "LayerSet", "fastest", "removed_at_once"]
 
@@ -78,7 +79,7 @@ class LayerSearch:
         total, rows = 0.0, 0
         without = dict.fromkeys(tried, 0.0)
         for number, lesson in enumerate(self.lessons):
-            read = read_by(self.target, lesson.tokens)
+            read = read_by(self.target, lesson.tokens, range(self.target.config.layers))
             seen = committed(lesson.tokens.shape[1], number)
             context = Context(read.keys.unbind(), read.values.unbind(), seen)
             start, places = self.target.begin(lesson.tokens, context=context)

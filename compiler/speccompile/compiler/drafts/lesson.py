@@ -10,9 +10,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from speccompile.compiler.drafts.arithmetic import working_type
+from speccompile.compiler.drafts.decoder import KeyValues
 from speccompile.compiler.drafts.responses import Response
 
-__all__ = ["Lesson", "Loss", "lessons", "loss_of"]
+__all__ = ["Lesson", "Loss", "lesson_of", "lessons", "loss_of"]
 
 _DECAY = 3.0  # of cross-entropy's weight, as acceptance rises
 
@@ -22,6 +24,8 @@ class Lesson(NamedTuple):
 
     Of it, `likeliest` [n, LIKELIEST] are places in the student's vocabulary, 0 with a probability
     of 0 where it lacks the token; `said` [n] is the token that followed, -1 where it lacks that.
+    `read` is what the target's cache holds of the sequences in the student's layers, where that
+    was kept of every one.
     """
 
     tokens: Tensor
@@ -29,6 +33,7 @@ class Lesson(NamedTuple):
     likeliest: Tensor
     probabilities: Tensor
     said: Tensor
+    read: KeyValues | None = None
 
 
 class Loss(NamedTuple):
@@ -45,10 +50,28 @@ def lessons(
 
     `vocabulary` [K] are the student's tokens of a target's `size`.
     """
+    for batch in _batches(responses, room, np.random.default_rng(seed)):
+        yield lesson_of([responses[index] for index in batch], vocabulary, size)
+
+
+def lesson_of(responses: Sequence[Response], vocabulary: Tensor, size: int) -> Lesson:
+    """All responses, in their order, in one."""
+    longest = max(len(each.text) for each in responses) - 1
+    tokens = torch.zeros(len(responses), longest, dtype=torch.int64)
+    rows = torch.zeros(len(responses), longest, dtype=torch.bool)
+    for row, each in enumerate(responses):
+        text = torch.from_numpy(each.text[:-1].astype(np.int64))
+        tokens[row, : len(text)] = text
+        rows[row, len(each.prompt) - 1 : len(text)] = True
+    ids = torch.from_numpy(np.concatenate([each.likeliest for each in responses])).long()
+    law = torch.from_numpy(np.concatenate([each.probabilities for each in responses])).float()
+    said = torch.from_numpy(np.concatenate([each.tokens for each in responses])).long()
     places = torch.full((size,), -1)
     places[vocabulary] = torch.arange(len(vocabulary))
-    for batch in _batches(responses, room, np.random.default_rng(seed)):
-        yield _lesson([responses[index] for index in batch], places)
+    likeliest = places[ids]
+    law = law * (likeliest >= 0)
+    read = _read(responses, longest)
+    return Lesson(tokens, rows, likeliest.clamp(min=0), law, places[said], read)
 
 
 def loss_of(logits: Tensor, lesson: Lesson) -> Loss:
@@ -79,16 +102,16 @@ def _batches(responses: Sequence[Response], room: int, rng: np.random.Generator)
     return [batches[at] for at in rng.permutation(len(batches))]
 
 
-def _lesson(responses: Sequence[Response], places: Tensor) -> Lesson:
-    longest = max(len(each.text) for each in responses) - 1
-    tokens = torch.zeros(len(responses), longest, dtype=torch.int64)
-    rows = torch.zeros(len(responses), longest, dtype=torch.bool)
-    for row, each in enumerate(responses):
-        text = torch.from_numpy(each.text[:-1].astype(np.int64))
-        tokens[row, : len(text)] = text
-        rows[row, len(each.prompt) - 1 : len(text)] = True
-    ids = torch.from_numpy(np.concatenate([each.likeliest for each in responses])).long()
-    law = torch.from_numpy(np.concatenate([each.probabilities for each in responses])).float()
-    said = torch.from_numpy(np.concatenate([each.tokens for each in responses])).long()
-    likeliest = places[ids]
-    return Lesson(tokens, rows, likeliest.clamp(min=0), law * (likeliest >= 0), places[said])
+def _read(responses: Sequence[Response], longest: int) -> KeyValues | None:
+    """Of all, with zeros behind the shorter ones."""
+    kept = [each.read for each in responses if each.read is not None]
+    if len(kept) < len(responses):
+        return None
+    _, both, layers, heads, width = kept[0].shape
+    shape = (both, layers, len(kept), heads, longest, width)
+    padded = torch.zeros(shape, dtype=working_type())
+    for row, each in enumerate(kept):
+        by_place = torch.from_numpy(np.array(each))  # [n, 2, layers, kv heads, D]
+        padded[:, :, row, :, : len(each)] = by_place.permute(1, 2, 3, 0, 4)
+    keys, values = padded.unbind()
+    return KeyValues(keys, values, longest)

@@ -29,13 +29,18 @@ _CROWDED = 0.75  # of a batch still speaking: below, the others leave it
 @dataclass(frozen=True)
 class Response:
     """What followed a prompt: `tokens` [n], and for each the `likeliest` [n, LIKELIEST] in its
-    place with their `probabilities`, and the row of `hidden` [n, hidden] before it, in halves."""
+    place with their `probabilities`, and the row of `hidden` [n, hidden] before it, in halves.
+
+    `read` [text - 1, 2, layers, kv heads, D], where it was kept, are the keys and values of some of
+    the target's layers; see `TargetCaches`.
+    """
 
     prompt: NDArray[np.int32]
     tokens: NDArray[np.int32]
     likeliest: NDArray[np.int32]
     probabilities: NDArray[np.float16]
     hidden: NDArray[np.float16]
+    read: NDArray[np.float16] | None = None
 
     @property
     def text(self) -> NDArray[np.int32]:

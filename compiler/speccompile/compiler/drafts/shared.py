@@ -13,6 +13,7 @@ import torch
 
 from speccompile.compiler.drafts.acceptance import Acceptance
 from speccompile.compiler.drafts.answers import Answers, answers_of, open_asked
+from speccompile.compiler.drafts.arithmetic import working_type
 from speccompile.compiler.drafts.distil import Observer
 from speccompile.compiler.drafts.folder import write_draft
 from speccompile.compiler.drafts.layer_search import LayerSearch, LayerSet, fastest, removed_at_once
@@ -151,7 +152,8 @@ def _search(
 
 def _digest(answers: Answers, *what: object) -> str:
     """Of all that something made of the answers depends on."""
-    identity = json.dumps([answers.target.provenance.sha256, answers.names, "shared", *what])
+    target, numbers = answers.target.provenance.sha256, str(working_type())
+    identity = json.dumps([target, answers.names, numbers, "shared", *what])
     return hashlib.sha256(identity.encode()).hexdigest()[:24]
 
 

@@ -20,9 +20,10 @@ from speccompile.compiler.drafts.arithmetic import mixed
 from speccompile.compiler.drafts.decoder import Context, Decoder, KeyValues
 from speccompile.compiler.drafts.lesson import Lesson
 from speccompile.compiler.drafts.student import Student
+from speccompile.compiler.drafts.target_caches import read_by
 from speccompile.compiler.quantize import TensorReader
 
-__all__ = ["SharedStudent", "committed", "head_of", "read_by"]
+__all__ = ["SharedStudent", "committed", "head_of"]
 
 
 @dataclass(frozen=True)
@@ -62,26 +63,28 @@ class SharedStudent(Student):
         """The same with a cache of its own."""
         return Student(self.decoder, self.trained, self.head, self.vocabulary)
 
-    def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
-        return self._drafted(tokens, rows, read_by(self.target, tokens), step)
+    def logits(self, lesson: Lesson, step: int = 0) -> Tensor:
+        return self._drafted(lesson, self._read(lesson), step)
 
     def right(self, lesson: Lesson) -> NDArray[np.bool_]:
-        read = read_by(self.target, lesson.tokens)
+        read = self._read(lesson)
         columns = torch.nonzero(lesson.rows)[:, 1]
         found = torch.empty(len(columns), DEPTH, dtype=torch.bool)
         for turn in range(DEPTH):
-            best = self._drafted(lesson.tokens, lesson.rows, read, turn).argmax(-1)
+            best = self._drafted(lesson, read, turn).argmax(-1)
             place = (columns - turn) % DEPTH  # of the row in its round
             found[torch.arange(len(columns)), place] = best == lesson.said
         return found.numpy()
 
-    def _drafted(self, tokens: Tensor, rows: Tensor, read: KeyValues, turn: int) -> Tensor:
+    def _read(self, lesson: Lesson) -> KeyValues:
+        return lesson.read or read_by(self.target, lesson.tokens, self.layers)
+
+    def _drafted(self, lesson: Lesson, read: KeyValues, turn: int) -> Tensor:
         """What `logits` returns, where rounds of `DEPTH` rows begin at places = turn mod DEPTH."""
-        chosen = list(self.layers)
-        seen = committed(tokens.shape[1], turn)
-        context = Context(read.keys[chosen].unbind(), read.values[chosen].unbind(), seen)
+        seen = committed(lesson.tokens.shape[1], turn)
+        context = Context(read.keys.unbind(), read.values.unbind(), seen)
         with mixed():
-            hidden = self.decoder.hidden(tokens, context=context)[rows]
+            hidden = self.decoder.hidden(lesson.tokens, context=context)[lesson.rows]
             return self.decoder.logits(hidden, self.head).float()
 
 
@@ -89,16 +92,6 @@ def head_of(target: Decoder, vocabulary: Tensor) -> Tensor:
     """The rows [K, hidden] of the target's head for tokens `vocabulary` [K]."""
     tied = target.config.tied_embeddings
     return target.tensors["model.embed_tokens.weight" if tied else "lm_head.weight"][vocabulary]
-
-
-@torch.no_grad()
-def read_by(target: Decoder, tokens: Tensor) -> KeyValues:
-    """What the target's cache holds of `tokens` [B, N]."""
-    batch, count = tokens.shape
-    dtype = target.tensors["model.embed_tokens.weight"].dtype
-    cache = KeyValues.of(target.config, batch, count, dtype)
-    target.hidden(tokens, cache=cache)
-    return cache
 
 
 def committed(count: int, turn: int) -> Tensor:

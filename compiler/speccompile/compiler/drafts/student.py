@@ -77,13 +77,12 @@ class Student:
         """A tensor as it was trained."""
         return self.trained[name].detach().numpy()
 
-    def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
-        """Those [n, K], in fp32, behind the places of `tokens` where `rows` [B, N] is true, in the
-        lesson with the number `step`."""
+    def logits(self, lesson: Lesson, step: int = 0) -> Tensor:
+        """Those [n, K], in fp32, of the rows of a `lesson`, the one with the number `step`."""
         with mixed():
-            hidden = self.decoder.hidden(tokens)[rows]
+            hidden = self.decoder.hidden(lesson.tokens)[lesson.rows]
             return self.decoder.logits(hidden, self.head).float()
 
     def right(self, lesson: Lesson) -> NDArray[np.bool_]:
         """Which tokens of a lesson it would say, [n], or [n, DEPTH] as which of a chain."""
-        return (self.logits(lesson.tokens, lesson.rows).argmax(-1) == lesson.said).numpy()
+        return (self.logits(lesson).argmax(-1) == lesson.said).numpy()

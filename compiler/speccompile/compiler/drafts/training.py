@@ -18,7 +18,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from speccompile.compiler.drafts.acceptance import DEPTH, Acceptance, Point, acceptance
-from speccompile.compiler.drafts.lesson import Lesson, lessons, loss_of
+from speccompile.compiler.drafts.lesson import Lesson, lesson_of, lessons, loss_of
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.student import Student
 from speccompile.runtime.errors import SpeccompileError
@@ -30,6 +30,7 @@ _STEEPEST = 1.0  # of a gradient's norm
 _BETAS, _WEIGHT_DECAY = (0.9, 0.95), 0.01
 _SAVED_EVERY = 120.0  # seconds
 _WARM_UP = 0.02  # of all tokens
+_TESTED_TOGETHER = 8  # answers
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Trainer:
             groups,
             betas=_BETAS,
             weight_decay=_WEIGHT_DECAY,
-            foreach=True,
+            fused=True,
         )
         self._seen = self._step = 0
         self._seconds = 0.0
@@ -130,7 +131,7 @@ class Trainer:
     def _learn(self, lesson: Lesson) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate_at(self._seen)
-        loss = loss_of(self.student.logits(lesson.tokens, lesson.rows, self._step), lesson)
+        loss = loss_of(self.student.logits(lesson, self._step), lesson)
         total = float(loss.total.detach())
         if not math.isfinite(total):
             raise SpeccompileError(
@@ -201,7 +202,9 @@ def stands(student: Student, responses: Sequence[Response]) -> Acceptance:
     vocabulary, size = student.vocabulary, student.decoder.config.vocab_size
 
     def right() -> Iterator[NDArray[np.bool_]]:
-        for response in responses:
-            yield student.right(next(lessons([response], vocabulary, size, 1 << 30, 0)))
+        for start in range(0, len(responses), _TESTED_TOGETHER):
+            few = responses[start : start + _TESTED_TOGETHER]
+            found = student.right(lesson_of(few, vocabulary, size))
+            yield from np.split(found, np.cumsum([len(each.tokens) for each in few])[:-1])
 
     return acceptance(right(), DEPTH)

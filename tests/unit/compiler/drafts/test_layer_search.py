@@ -115,7 +115,7 @@ def _met(target: Decoder, few: list[Lesson], layers: tuple[int, ...]) -> float:
     total, rows = 0.0, 0
     with torch.no_grad():
         for number, lesson in enumerate(few):
-            laws = student.logits(lesson.tokens, lesson.rows, number).softmax(-1)
+            laws = student.logits(lesson, number).softmax(-1)
             met = torch.minimum(laws.gather(1, lesson.likeliest), lesson.probabilities)
             total, rows = total + float(met.sum()), rows + len(laws)
     return total / rows

@@ -7,7 +7,7 @@ import torch
 
 from speccompile.compiler.decoder import is_norm, tensor_shapes
 from speccompile.compiler.drafts.acceptance import DEPTH
-from speccompile.compiler.drafts.lesson import lessons
+from speccompile.compiler.drafts.lesson import Lesson, lessons
 from speccompile.compiler.drafts.shared_student import SharedStudent, committed
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from tests.families import tiny
@@ -53,8 +53,8 @@ def test_all_layers_in_the_targets_cache_are_the_target() -> None:
     whole, few = student((0, 1)), answers()[:6]
     [lesson] = lessons(few, ALL, VOCABULARY, 1 << 20, 0)
     with torch.no_grad():
-        shared = [whole.logits(lesson.tokens, lesson.rows, step) for step in range(DEPTH)]
-        apart = whole.apart.logits(lesson.tokens, lesson.rows)
+        shared = [whole.logits(lesson, step) for step in range(DEPTH)]
+        apart = whole.apart.logits(lesson)
     for logits in shared:
         assert (logits - apart).abs().max() < 0.05 * apart.abs().max()  # bfloat16
     assert stands(whole, few).tokens_a_round > 0.8 * (DEPTH + 1)
@@ -64,8 +64,8 @@ def test_the_targets_cache_changes_what_a_layer_says() -> None:
     one = student()
     [lesson] = lessons(answers()[:6], ALL, VOCABULARY, 1 << 20, 0)
     with torch.no_grad():
-        shared = one.logits(lesson.tokens, lesson.rows)
-        apart = one.apart.logits(lesson.tokens, lesson.rows)
+        shared = one.logits(lesson)
+        apart = one.apart.logits(lesson)
     assert (shared - apart).abs().max() > 0.1 * apart.abs().max()
 
 
@@ -88,7 +88,8 @@ def _drafted(one: SharedStudent, tokens: torch.Tensor, row: int, place: int) -> 
     turn = (row - place) % DEPTH
     rows = torch.zeros(1, row + 1, dtype=torch.bool)
     rows[0, row] = True
-    return int(one.logits(tokens[:, : row + 1], rows, turn).argmax())
+    lesson = Lesson(tokens[:, : row + 1], rows, *[torch.empty(0)] * 3)
+    return int(one.logits(lesson, turn).argmax())
 
 
 def test_norms_learn_and_matrices_stay(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_all_layers_are_the_target_and_need_no_lesson() -> None:
     whole = student((0, 1))
     [lesson] = lessons(answers()[:6], ALL, VOCABULARY, 1 << 20, 0)
     with torch.no_grad():
-        logits = whole.logits(lesson.tokens, lesson.rows)
+        logits = whole.logits(lesson)
         loss = loss_of(logits, lesson)
     best = (logits.argmax(-1) == lesson.said).float().mean()
     assert best > 0.9  # in bfloat16
