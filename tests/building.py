@@ -57,7 +57,7 @@ class Builder:
         recipe = folder / "recipe.toml"
         recipe.write_text(f'name = "tiny"\n{_toml(merged)}', encoding="utf-8")
         with pytest.MonkeyPatch.context() as patch:
-            # A process for every stage spends nine tenths of its time importing.
+            # Not even one import more: all is here.
             patch.setattr(execute, "_run_into", _run_into)
             return build(
                 load_recipe(str(recipe)),
@@ -110,10 +110,11 @@ def _run_into(
     stage: Stage,
     inputs: Mapping[str, Path],
     cache: StageCache,
+    worker: object,
     report: Callable[[str], None],
 ) -> None:
     if stage.name.split()[0] in _RISKY:
-        _in_worker(scratch, stage, inputs, cache, report)
+        _in_worker(scratch, stage, inputs, cache, worker, report)
         return
     start = time.perf_counter()
     module, _, function = stage.run.partition(":")

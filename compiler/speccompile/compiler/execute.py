@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import Self
 
 from speccompile.compiler.cache import StageCache
 from speccompile.compiler.pipeline import Stage, keys
@@ -60,18 +60,19 @@ def run_stages(
     """
     identities = keys(stages)
     results: dict[str, StageResult] = {}
-    for position, stage in enumerate(stages, start=1):
-        observer.started(stage.name, position, len(stages))
-        name = f"{stage.name.replace(' ', '-')}-{identities[stage.name]}"
-        folder = cache.find(name)
-        cached = folder is not None
-        if folder is None:
-            inputs = {name: results[name].folder for name in stage.inputs}
-            with cache.scratch(name) as scratch:
-                _run_into(scratch, stage, inputs, cache, observer.reported)
-                folder = cache.keep(scratch)
-        results[stage.name] = StageResult(stage.name, folder, cached, read_usage(folder))
-        observer.finished(results[stage.name])
+    with _Worker() as worker:
+        for position, stage in enumerate(stages, start=1):
+            observer.started(stage.name, position, len(stages))
+            name = f"{stage.name.replace(' ', '-')}-{identities[stage.name]}"
+            folder = cache.find(name)
+            cached = folder is not None
+            if folder is None:
+                inputs = {name: results[name].folder for name in stage.inputs}
+                with cache.scratch(name) as scratch:
+                    _run_into(scratch, stage, inputs, cache, worker, observer.reported)
+                    folder = cache.keep(scratch)
+            results[stage.name] = StageResult(stage.name, folder, cached, read_usage(folder))
+            observer.finished(results[stage.name])
     return results
 
 
@@ -80,21 +81,22 @@ def _run_into(
     stage: Stage,
     inputs: Mapping[str, Path],
     cache: StageCache,
+    worker: _Worker,
     report: Callable[[str], None],
 ) -> None:
     """Have `scratch` filled; of what the process printed, only the log of one that died stays."""
+    log = scratch.with_suffix(".log")
     call = {
         "run": stage.run,
         "folder": str(scratch),
         "inputs": {name: str(path) for name, path in inputs.items()},
         "settings": {**stage.settings, "cache": str(cache.root)},
-        "parent": os.getpid(),
+        "log": str(log),
     }
-    log = scratch.with_suffix(".log")
     try:
-        with cache.explained(), log.open("wb") as errors:
-            process = _start_worker(errors)
-        last, text, code = _follow(process, call, report)
+        with cache.explained():
+            log.touch()
+        last, text, code = worker.run(call, report)
     except BaseException:
         log.unlink(missing_ok=True)
         raise
@@ -110,36 +112,48 @@ def _run_into(
         raise failure
 
 
-def _start_worker(errors: IO[bytes]) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "speccompile.compiler.worker"]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, text=True)
+class _Worker:
+    """The process that stages are forked from, started for the first one that is to run."""
 
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
 
-def _follow(
-    process: subprocess.Popen[str], call: Mapping[str, object], report: Callable[[str], None]
-) -> tuple[str, str, int]:
-    """Pass the call on, then the reports back; returns the last event's kind and text, and the
-    exit code."""
-    kind = text = ""
-    with process:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.communicate()
+
+    def run(
+        self, call: Mapping[str, object], report: Callable[[str], None]
+    ) -> tuple[str, str, int]:
+        """Pass the call on, then the reports back; returns the stage's last event, its kind and
+        text, and its exit code."""
+        process = self._process = self._process or _start_worker()
+        kind = text = ""
         try:
-            _write(process.stdin, json.dumps(call))
+            with suppress(BrokenPipeError):  # it died, as its exit code will tell
+                print(json.dumps(call), file=process.stdin, flush=True)
             for line in process.stdout or ():
                 event: dict[str, str] = json.loads(line)
+                if event["kind"] == "exit":
+                    return kind, text, int(event["text"])
                 kind, text = event["kind"], event["text"]
                 if kind == "report":
                     report(text)
-            return kind, text, process.wait()
         except BaseException:
             process.kill()
+            process.communicate()  # until the stage, which dies with it, has closed its end too
             raise
+        self._process = None
+        return kind, text, process.wait()
 
 
-def _write(pipe: IO[str] | None, text: str) -> None:
-    if pipe is not None:
-        with suppress(BrokenPipeError), pipe:  # it died at once, as its exit code will tell
-            pipe.write(text)
+def _start_worker() -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "speccompile.compiler.worker", str(os.getpid())]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
 
 def _cause(code: int) -> str:

@@ -51,6 +51,13 @@ def wait(folder, inputs, settings):
 def refuse(folder, inputs, settings):
     raise SpeccompileError("this model is not supported; take another")
 
+def tell(folder, inputs, settings):
+    (folder / "result").write_text(f"{os.getpid()} {os.getppid()}")
+
+def mark(folder, inputs, settings):
+    os.environ["MARKS"] = os.environ.get("MARKS", "") + "1"
+    (folder / "result").write_text(os.environ["MARKS"])
+
 def crash(folder, inputs, settings):
     os.abort()
 
@@ -147,6 +154,24 @@ def test_the_memory_of_a_stage_is_not_that_of_its_build(run: Run) -> None:
     assert run(WORK)["work"].usage.peak_memory_bytes < len(block)
 
 
+def test_stages_of_a_build_are_forked_from_one_process_and_of_two_from_two(
+    run: Run,
+) -> None:
+    first, second = (Stage(name, "stage_functions:tell") for name in ("first", "second"))
+    results = [*run(first, second).values(), *run(Stage("third", "stage_functions:tell")).values()]
+    told = [(result.folder / "result").read_text().split() for result in results]
+    processes, parents = zip(*told, strict=True)
+    assert len(set(processes)) == 3
+    assert parents[0] == parents[1] != parents[2]
+
+
+def test_what_a_dead_stage_changed_another_does_not_see(run: Run) -> None:
+    with pytest.raises(EngineError, match="SIGABRT"):
+        run(Stage("bad", "stage_functions:crash"))
+    results = run(Stage("one", "stage_functions:mark"), Stage("two", "stage_functions:mark"))
+    assert [(each.folder / "result").read_text() for each in results.values()] == ["1", "1"]
+
+
 def test_a_result_leaves_neither_log_nor_scratch(run: Run, stages_folder: Path) -> None:
     assert [path.name for path in stages_folder.parent.rglob("*")] == []
     result = run(WORK)["work"]
@@ -238,10 +263,7 @@ def test_a_stage_dies_with_its_build(
         worker = int((build.stdout.readline() if build.stdout else "").removeprefix("process "))
         assert _is_running(worker)
         build.send_signal(killer)
-    deadline = time.monotonic() + 10
-    while _is_running(worker) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert not _is_running(worker)
+    assert _ends(worker)
     assert len(list(stages_folder.iterdir())) == 2  # scratch and log
     run(WORK)
     assert [path.name.partition("-")[0] for path in stages_folder.iterdir()] == ["work"]
@@ -258,8 +280,16 @@ def test_an_interrupted_build_ends_its_stage_and_leaves_nothing(
     observer = Interrupting()
     with pytest.raises(KeyboardInterrupt):
         run(Stage("wait", "stage_functions:wait"), observer=observer)
-    assert not _is_running(observer.worker)
+    assert _ends(observer.worker)
     assert list(stages_folder.iterdir()) == []
+
+
+def _ends(process: int) -> bool:
+    """Within a few seconds."""
+    deadline = time.monotonic() + 10
+    while _is_running(process) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not _is_running(process)
 
 
 def _is_running(process: int) -> bool:
