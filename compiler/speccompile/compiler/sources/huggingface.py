@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+import ml_dtypes  # noqa: F401 - gives numpy bfloat16, which safetensors then reads
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -24,9 +25,6 @@ from speccompile.compiler.sources.digest import verified_sha256
 from speccompile.compiler.sources.folder_tokenizer import folder_tokenizer
 from speccompile.compiler.sources.layout import check_layout
 from speccompile.compiler.sources.metadata import read_json
-
-if TYPE_CHECKING:
-    import torch
 
 __all__ = ["HuggingFaceCheckpoint"]
 
@@ -93,7 +91,7 @@ class HuggingFaceCheckpoint:
                 f"{path}: {where.name} is stored as {dtype}, which is not supported; "
                 f"supported: {', '.join(_EXACT_IN_FLOAT32)}"
             )
-        stored: NDArray[np.float32] = tensors.get_tensor(where.name).float().numpy()
+        stored = tensors.get_tensor(where.name).astype(np.float32, copy=False)
         values = where.canonical(stored)
         check_shape(name, path, values.shape, self._expected.get(name))
         return values
@@ -146,13 +144,13 @@ class _SafeTensors(Protocol):
 
     def keys(self) -> list[str]: ...
     def get_slice(self, name: str) -> _Slice: ...
-    def get_tensor(self, name: str) -> torch.Tensor: ...
+    def get_tensor(self, name: str) -> NDArray[np.generic]: ...
 
 
 def _open(path: Path) -> _SafeTensors:
     try:
-        # Through torch, because numpy has no bfloat16. Tensors stay on disk until they are read.
-        tensors: _SafeTensors = safe_open(path, framework="pt")
+        # Tensors stay on disk until they are read.
+        tensors: _SafeTensors = safe_open(path, framework="numpy")
     except (SafetensorError, OSError) as error:
         raise SourceError(
             f"{path}: not readable as safetensors ({error}); fetch the file again"
