@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import click
 
-from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
+from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 
-__all__ = ["BY_MODEL", "Drafting", "drafters", "own_draft", "speculation"]
-
-BY_MODEL = ("model", "union", "hedge")
-"""Those that need a model."""
+__all__ = ["Drafting", "drafters", "own_draft", "speculation"]
 
 
 @dataclass(frozen=True)
@@ -60,5 +57,4 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
 
 def drafters(runner: Runner) -> list[str]:
     """Those that the artifact can have."""
-    by_model = BY_MODEL if "draft" in runner.roles else ()
-    return [kind for kind in DRAFTS if kind in by_model or kind in ("ngram", "suffix")]
+    return [kind for kind in runner.drafts if kind != "none"]

@@ -83,7 +83,13 @@ def _draw_costs(figure: Figure, result: BenchResult) -> None:
     for role, costs in result.cost_ms.items():
         rows, milliseconds = list(costs), list(costs.values())
         axes.plot(
-            rows, milliseconds, "o-", label=role, color=colors[role], linewidth=2, markersize=4
+            rows,
+            milliseconds,
+            "o-",
+            label=role,
+            color=colors.get(role, OTHER),
+            linewidth=2,
+            markersize=4,
         )
     axes.set_xlabel("rows in one step")
     axes.set_ylabel("milliseconds")

@@ -38,8 +38,9 @@ __all__ = ["command"]
 )
 @click.option(
     "--draft",
-    type=click.Choice(("model", "ngram", "suffix")),
-    help="Who proposes; default: the model, where there is one. Only it gets a predictor.",
+    metavar="NAME",
+    help="Who proposes: model, ngram, suffix or an expert; default: the model, where there is one. "
+    "Only it gets a predictor.",
 )
 @click.option(
     "--temperature",
