@@ -21,6 +21,7 @@ from speccompile.cli.tune_summary import print_tuning
 from speccompile.compiler.tune.store import reset as restore
 from speccompile.compiler.tune.tune import Progress, tune
 from speccompile.runtime import host
+from speccompile.runtime.draft_names import UNITED
 from speccompile.runtime.placement import CPU
 from speccompile.runtime.request import Request
 from speccompile.runtime.runner import Runner
@@ -99,6 +100,8 @@ def command(
         "host": asdict(host.describe()),
     }
     kind = draft or ("model" if "draft" in runner.roles else "ngram")
+    if kind in (*UNITED, "none"):
+        raise click.UsageError(f"--draft {kind} is no single draft; tune those that it asks")
     with _progress() as report:
         tuning = tune(
             *(runner, encoded, request, kind), conditions=conditions, force=force, progress=report

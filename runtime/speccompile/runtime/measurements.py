@@ -38,8 +38,9 @@ class Measurements:
 
     `cost_ms` maps a role and a number of query rows to the median milliseconds of a step with that
     many, padding included. `acceptance[i]` is the probability that position i of a proposal is
-    accepted, given that the ones before it were; `experts` has the same of each expert. `lossless` tells whether speculative decoding gave
-    the tokens of plain decoding. The `defaults` follow from these.
+    accepted, given that the ones before it were; `experts` has the same of each expert. `lossless`
+    tells whether speculative decoding gave the tokens of plain decoding. The `defaults` follow from
+    these.
     """
 
     schema: int
