@@ -208,7 +208,7 @@ class _Role:
         if self.model != "target":
             judged += ["load target", "reference target"]
         settings = {
-            "role": role,
+            "role": "target" if role == "target" else "draft",
             "backend": backend,
             "precision": self.table.precision,
             # Engines that share a cache have to agree on what is in it.
