@@ -89,6 +89,11 @@ def parse_measurements(data: bytes, where: str, manifest: Manifest) -> Measureme
         raise ArtifactError(
             f"{where}: defaults.draft must be one of {', '.join(known)}, not {draft!r}"
         )
+    needed = set[str]() if draft in ("ngram", "none") else {"target", engine_name(draft)}
+    for role in sorted(needed - measurements.cost_ms.keys()):
+        raise ArtifactError(
+            f"{where}: cost_ms[{role!r}] is missing, though a model drafts by default"
+        )
     return measurements
 
 
@@ -100,10 +105,6 @@ def _check(measurements: Measurements) -> None:
         require(bool(costs), f"cost_ms[{role!r}] is empty")
         for rows, cost in costs.items():
             require(cost > 0, f"cost_ms[{role!r}]['{rows}'] must be above 0")
-    draft = measurements.defaults.draft
-    needed = set[str]() if draft in ("ngram", "none") else {"target", engine_name(draft)}
-    for role in sorted(needed - measurements.cost_ms.keys()):
-        raise ValueError(f"cost_ms[{role!r}] is missing, though a model drafts by default")
     _check_acceptance("acceptance", measurements.acceptance)
     for name, acceptance in measurements.experts.items():
         _check_acceptance(f"experts[{name!r}]", acceptance)
