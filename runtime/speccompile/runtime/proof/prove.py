@@ -212,8 +212,10 @@ def _drafts(runner: Runner, plan: Plan) -> tuple[str, ...]:
     if plan.draft is None:
         return able
     if plan.draft not in able:
-        runner.models(plan.draft)  # which refuses what is no draft of any artifact
-        raise RequestError("the artifact has no draft model; check with --draft ngram")
+        runner.models(plan.draft)  # which refuses what no artifact has
+        raise RequestError(
+            f"draft {plan.draft!r} cannot be checked here; choose one of {', '.join(able)}"
+        )
     return (plan.draft,)
 
 
