@@ -23,7 +23,7 @@ class Drafting:
 def speculation(runner: Runner, draft: str | None, length: int | None) -> Drafting:
     """What is compared with plain decoding, or an error where that would be nothing."""
     defaults = runner.measurements.defaults
-    kind = draft or defaults.draft
+    kind = draft or runner.usual_draft
     if kind == "none":
         if length:
             raise click.UsageError("--draft-length needs a draft: give --draft model or ngram")
@@ -44,7 +44,7 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
     if runner.placement:
         raise click.UsageError("--variants compares what the sessions of a CPU do: add --on cpu")
     defaults = runner.measurements.defaults
-    kind = draft or defaults.draft
+    kind = draft or runner.usual_draft
     if kind == "none":
         if draft:
             raise click.UsageError("--variants needs a draft, not --draft none")

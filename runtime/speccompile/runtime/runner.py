@@ -119,6 +119,12 @@ class Runner:
         ]
         return tuple(able)
 
+    @property
+    def usual_draft(self) -> str:
+        """Who drafts unless it is said: as measured, but on a GPU the draft for an expert."""
+        usual = self.measurements.defaults.draft
+        return "model" if self.placement and usual in self.manifest.experts else usual
+
     def models(self, draft: str) -> tuple[str, ...]:
         """The models that a draft asks, of the `roles` where it is there; see `asked_models`."""
         asked = asked_models(draft, self.manifest)
@@ -160,7 +166,7 @@ class Runner:
         time.
         """
         defaults = self.measurements.defaults
-        kind = draft or defaults.draft
+        kind = draft or self.usual_draft
         if self._device and kind in ("model", "none"):
             if kind == "model":
                 self._require("draft")

@@ -153,3 +153,6 @@ def test_experts_have_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert runner.models("union") == ("draft",)
     with pytest.raises(RequestError, match="code has no plans for GPUs; use --on cpu"):
         runner.session("code")
+    runner.measurements = replace(runner.measurements, defaults=Defaults("code", 3))
+    ids = list(runner.session().generate(PROMPT, Request(24)))
+    assert ids == list(runner.session("model").generate(PROMPT, Request(24)))
