@@ -48,8 +48,10 @@ def candidate(
 
 
 def test_several_drafts_have_their_fastest_engines_and_one_shares_the_cache(folder: Path) -> None:
-    def draft(backend: Literal["openvino", "onnxruntime"], ms: float, **keys: bool) -> Candidate:
-        return candidate(folder, ms, ms, role="draft", backend=backend, **keys)
+    def draft(
+        backend: Literal["openvino", "onnxruntime"], ms: float, *, shares_cache: bool = False
+    ) -> Candidate:
+        return candidate(folder, ms, ms, role="draft", backend=backend, shares_cache=shares_cache)
 
     targets = [candidate(folder, 9, 10), candidate(folder, 9, 11, backend="onnxruntime")]
     sharing = [draft("openvino", 5, shares_cache=True), draft("onnxruntime", 4, shares_cache=True)]
