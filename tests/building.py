@@ -135,4 +135,6 @@ def _value(value: object) -> str:
     if isinstance(value, Mapping):
         pairs = (f"{json.dumps(key)} = {_value(entry)}" for key, entry in value.items())
         return f"{{ {', '.join(pairs)} }}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(_value(entry) for entry in value)}]"
     return json.dumps(str(value) if isinstance(value, Path) else value)

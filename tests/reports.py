@@ -150,6 +150,7 @@ _REPORT: dict[str, Any] = {
         "tested_proposals": [210, 205],
     },
     "defaults": {"draft": "model", "draft_length": 2},
+    "experts": {},
     "verdict": {
         "worth": True,
         "sentence": "worth speculating: <because>",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -49,6 +49,7 @@ FOLDER = "tensorrt-rtx-sm89"
 CONTEXT = 64
 TARGET = make_table(1)
 DRAFT = near_table(TARGET, 2)
+EXPERT = near_table(TARGET, 3)
 
 
 def plan(role: Literal["target", "draft"], capacity: int) -> PlanInfo:
@@ -77,7 +78,9 @@ GPU_ENGINES = replace(
 )
 
 
-def write_artifact(root: Path, gpus: Mapping[str, GpuEngines] | None = None) -> Path:
+def write_artifact(
+    root: Path, gpus: Mapping[str, GpuEngines] | None = None, experts: Sequence[str] = ()
+) -> Path:
     """The artifact in the folder `root`; tokens are written w0 to w7."""
     gpus = {FOLDER: GPU_ENGINES} if gpus is None else gpus
     words = {f"w{token}": token for token in range(VOCABULARY)}
@@ -86,6 +89,7 @@ def write_artifact(root: Path, gpus: Mapping[str, GpuEngines] | None = None) -> 
     contents = {
         "engines/target.onnx": b"target",
         "engines/draft.onnx": b"draft",
+        **{f"engines/{name}.onnx": name.encode() for name in experts},
         "tokenizer/tokenizer.json": tokenizer.to_str().encode(),
     }
     for engines in gpus.values():
@@ -100,7 +104,10 @@ def write_artifact(root: Path, gpus: Mapping[str, GpuEngines] | None = None) -> 
         name="tiny",
         compiler_version="0.1.0",
         model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 1, None, ()),
-        engines={"target": _engine("target"), "draft": _engine("draft")},
+        engines={
+            "target": _engine("target", "target"),
+            **{name: _engine("draft", name) for name in ("draft", *experts)},
+        },
         requires=Requirements(host.describe().architecture, (), {}),
         provenance={},
         files={
@@ -118,7 +125,7 @@ def give_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engines for the CPU be tables."""
 
     def open_engine(info: EngineInfo, graph: Path, **settings: object) -> Engine:
-        return TableEngine(TARGET if info.role == "target" else DRAFT)
+        return TableEngine({"target": TARGET, "draft": DRAFT}.get(graph.stem, EXPERT))
 
     monkeypatch.setattr("speccompile.runtime.runner.open_engine", open_engine)
 
@@ -159,9 +166,9 @@ class TablePlans:
         self.closed += 1
 
 
-def _engine(role: Literal["target", "draft"]) -> EngineInfo:
+def _engine(role: Literal["target", "draft"], name: str) -> EngineInfo:
     return EngineInfo(
-        *(role, "openvino", f"engines/{role}.onnx", "fp16", "fp32", 1, 1, 1, 1, CONTEXT),
+        *(role, "openvino", f"engines/{name}.onnx", "fp16", "fp32", 1, 1, 1, 1, CONTEXT),
         vocab_size=VOCABULARY,
         min_rows=1,
         shares_cache=False,

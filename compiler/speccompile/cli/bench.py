@@ -15,13 +15,13 @@ import click
 from rich.console import Console
 
 from speccompile.cli.bench_conditions import Conditions
-from speccompile.cli.bench_drafting import BY_MODEL, drafters, own_draft, speculation
+from speccompile.cli.bench_drafting import drafters, own_draft, speculation
 from speccompile.cli.bench_pairs import pairs_document, print_pairs
 from speccompile.cli.bench_progress import bench_progress
 from speccompile.cli.bench_report import render_report, require_drawing
 from speccompile.cli.bench_sweep import print_sweep, sweep_document
 from speccompile.cli.bench_sweep_report import render_sweep
-from speccompile.cli.options import artifact_argument, on_options, threads_option
+from speccompile.cli.options import artifact_argument, draft_option, on_options, threads_option
 from speccompile.cli.prompts import SHIPPED_SETS, Prompt, encode, read_sets, select
 from speccompile.runtime import host
 from speccompile.runtime.bench.pairs import run_bench
@@ -29,7 +29,7 @@ from speccompile.runtime.bench.sweep import run_sweep
 from speccompile.runtime.bench.tables import make_tables
 from speccompile.runtime.bench.variants import FAMILIES, line_up
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
+from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 from speccompile.runtime.session import Request
 
 __all__ = ["command"]
@@ -67,7 +67,7 @@ def _families(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 @click.option("--per-category", type=click.IntRange(min=1), help="Take only so many of each.")
 @click.option("--limit", type=click.IntRange(min=1), help="Take only so many prompts.")
 @click.option("-n", "--max-new-tokens", type=click.IntRange(min=2), default=128, show_default=True)
-@click.option("--draft", type=click.Choice(DRAFTS), help="Who proposes; default: the artifact's.")
+@draft_option("Who proposes, by default the artifact's own")
 @click.option("--draft-length", type=click.IntRange(min=1), help="Most proposals a round.")
 @click.option(
     "--variants",
@@ -143,7 +143,7 @@ def command(
             engines={
                 role: runner.describe(role)
                 for role in runner.roles
-                if role == "target" or drafting.kind in BY_MODEL or "drafters" in families
+                if role in ("target", *runner.models(drafting.kind)) or "drafters" in families
             },
             draft=drafting.kind,
             draft_length=drafting.length,

@@ -6,12 +6,9 @@ from dataclasses import dataclass
 
 import click
 
-from speccompile.runtime.runner import DRAFT_LENGTH, DRAFTS, Runner
+from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 
-__all__ = ["BY_MODEL", "Drafting", "drafters", "own_draft", "speculation"]
-
-BY_MODEL = ("model", "union", "hedge")
-"""Those that need a model."""
+__all__ = ["Drafting", "drafters", "own_draft", "speculation"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Drafting:
 def speculation(runner: Runner, draft: str | None, length: int | None) -> Drafting:
     """What is compared with plain decoding, or an error where that would be nothing."""
     defaults = runner.measurements.defaults
-    kind = draft or defaults.draft
+    kind = draft or runner.usual_draft
     if kind == "none":
         if length:
             raise click.UsageError("--draft-length needs a draft: give --draft model or ngram")
@@ -47,7 +44,7 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
     if runner.placement:
         raise click.UsageError("--variants compares what the sessions of a CPU do: add --on cpu")
     defaults = runner.measurements.defaults
-    kind = draft or defaults.draft
+    kind = draft or runner.usual_draft
     if kind == "none":
         if draft:
             raise click.UsageError("--variants needs a draft, not --draft none")
@@ -60,5 +57,4 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
 
 def drafters(runner: Runner) -> list[str]:
     """Those that the artifact can have."""
-    by_model = BY_MODEL if "draft" in runner.roles else ()
-    return [kind for kind in DRAFTS if kind in by_model or kind in ("ngram", "suffix")]
+    return [kind for kind in runner.drafts if kind != "none"]

@@ -82,9 +82,8 @@ def _draw_costs(figure: Figure, result: BenchResult) -> None:
     colors = {"target": TARGET, "draft": DRAFT}
     for role, costs in result.cost_ms.items():
         rows, milliseconds = list(costs), list(costs.values())
-        axes.plot(
-            rows, milliseconds, "o-", label=role, color=colors[role], linewidth=2, markersize=4
-        )
+        color = colors.get(role, OTHER)
+        axes.plot(rows, milliseconds, "o-", label=role, color=color, linewidth=2, markersize=4)
     axes.set_xlabel("rows in one step")
     axes.set_ylabel("milliseconds")
     axes.set_xticks(COST_ROWS)

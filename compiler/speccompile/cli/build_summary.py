@@ -41,6 +41,8 @@ def print_summary(console: Console, built: Built) -> None:
     validation = report["validation"]
     console.print(f"lossless on {validation['compared_tokens']} tokens")
     console.print(escape(report["verdict"]["sentence"]))
+    for name, verdict in report["experts"].items():
+        console.print(f"{name}: {escape(verdict['sentence'])}")
     files = {**manifest.files, **built.measurements.files}
     size = sum(entry.size for entry in files.values())
     console.print(

@@ -88,7 +88,7 @@ def evaluate(
     for path in dict.fromkeys(drafts):
         with bench_progress() as report:
             evaluated = _evaluator(path, cache or default_cache(), threads)
-            evaluations.append(evaluated(questions, tokens, depth, report))
+            evaluations += evaluated(questions, tokens, depth, report)
     conditions = {
         "command": shlex.join(["speccompile", *sys.argv[1:]]),
         "date": datetime.now(UTC).isoformat(" ", "seconds"),
@@ -110,7 +110,7 @@ def evaluate(
     _refuse_other_words(evaluations)
 
 
-_Evaluator = Callable[["Sequence[Question]", int, int, "Progress"], "Evaluation"]
+_Evaluator = Callable[["Sequence[Question]", int, int, "Progress"], "list[Evaluation]"]
 
 
 def _evaluator(path: Path, cache: Path, threads: int) -> _Evaluator:
@@ -120,13 +120,19 @@ def _evaluator(path: Path, cache: Path, threads: int) -> _Evaluator:
 
         def artifact(
             questions: Sequence[Question], tokens: int, depth: int, report: Progress
-        ) -> Evaluation:
+        ) -> list[Evaluation]:
             from speccompile.compiler.drafts.evaluate_artifact import evaluate_artifact
             from speccompile.runtime.runner import Runner
 
             runner = Runner.open(path, threads=threads, on=CPU)
             settings = {"tokens": tokens, "depth": depth}
-            return evaluate_artifact(runner, str(path), questions, **settings, progress=report)
+            named = {"model": str(path)} | {
+                expert: f"{path} ({expert})" for expert in runner.manifest.experts
+            }
+            return [
+                evaluate_artifact(runner, name, questions, **settings, progress=report, draft=draft)
+                for draft, name in named.items()
+            ]
 
         return artifact
 
@@ -134,12 +140,11 @@ def _evaluator(path: Path, cache: Path, threads: int) -> _Evaluator:
 
         def folder(
             questions: Sequence[Question], tokens: int, depth: int, report: Progress
-        ) -> Evaluation:
+        ) -> list[Evaluation]:
             from speccompile.compiler.drafts.evaluate_folder import evaluate_folder
 
-            return evaluate_folder(
-                path, questions, tokens=tokens, depth=depth, cache=cache, progress=report
-            )
+            settings = {"tokens": tokens, "depth": depth}
+            return [evaluate_folder(path, questions, **settings, cache=cache, progress=report)]
 
         return folder
     raise RequestError(

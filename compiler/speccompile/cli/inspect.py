@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
@@ -19,7 +19,7 @@ from speccompile.runtime.manifest import Manifest
 
 __all__ = ["command"]
 
-_MEASURED = ("lossless", "defaults", "acceptance", "cost_ms")
+_MEASURED = ("lossless", "defaults", "acceptance", "experts", "cost_ms")
 
 _Value = TypeVar("_Value")
 
@@ -136,7 +136,11 @@ def _listed(values: Iterable[object]) -> str:
 def _sources(manifest: Manifest) -> Table:
     """Where the models came from; the recipe is in the JSON."""
     facts: dict[str, str] = {}
-    for name, value in manifest.provenance.items():
+    models = dict(manifest.provenance)
+    experts = models.pop("experts", None)
+    if isinstance(experts, Mapping):
+        models |= experts
+    for name, value in models.items():
         if name != "recipe" and isinstance(value, Mapping):
             facts |= {f"{name} {key}": printable(item) for key, item in value.items() if item}
     return facts_table(facts)
@@ -150,7 +154,8 @@ def _measured(report: Inspection) -> Iterator[Table]:
             "measured": "on the host of the build or of `tune`; no part of the identity",
             "lossless": "shown by the build" if measured.lossless else "NOT shown by the build",
             "speed": _speed(report),
-            "acceptance": " ".join(f"{rate:.2f}" for rate in measured.acceptance) or "not measured",
+            "acceptance": _rates(measured.acceptance),
+            **{f"{name} acceptance": _rates(found) for name, found in measured.experts.items()},
         }
     )
     rows = sorted({count for costs in measured.cost_ms.values() for count in costs})
@@ -159,6 +164,10 @@ def _measured(report: Inspection) -> Iterator[Table]:
         cells = (costs.get(count) for count in rows)
         table.add_row(role, *("" if cost is None else f"{cost:.1f}" for cost in cells))
     yield table
+
+
+def _rates(acceptance: Sequence[float]) -> str:
+    return " ".join(f"{rate:.2f}" for rate in acceptance) or "not measured"
 
 
 def _speed(report: Inspection) -> str:

@@ -15,6 +15,7 @@ from speccompile.runtime.artifact import (
     read_measurements,
 )
 from speccompile.runtime.costmodel import plain_step_ms, predicted_speedup
+from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.errors import ArtifactError, CompatibilityError, SpeccompileError
 from speccompile.runtime.files import RECORD_NAMES, FileEntry
 from speccompile.runtime.host import Need
@@ -44,14 +45,15 @@ class Inspection:
     def speedup(self) -> float | None:
         """The speed-up that the build predicts for the default draft, where it is a model."""
         measured = self.measurements
-        if measured.defaults.draft != "model":
+        draft = engine_name(measured.defaults.draft)
+        if draft not in self.manifest.drafts:
             return None
         return predicted_speedup(
             measured.defaults.draft_length,
-            measured.acceptance,
-            measured.cost_ms["draft"],
+            measured.of_engine(draft),
+            measured.cost_ms[draft],
             measured.cost_ms["target"],
-            shares_cache=self.manifest.engines["draft"].shares_cache,
+            shares_cache=self.manifest.engines[draft].shares_cache,
         )
 
     @property

@@ -8,7 +8,16 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["artifact_argument", "cache_option", "on_options", "read_text", "threads_option"]
+from speccompile.runtime.draft_names import DRAFTS
+
+__all__ = [
+    "artifact_argument",
+    "cache_option",
+    "draft_option",
+    "on_options",
+    "read_text",
+    "threads_option",
+]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -25,6 +34,12 @@ def cache_option(command: _Command) -> _Command:
         type=click.Path(path_type=Path),
         help="Downloads and finished work; default: $SPECCOMPILE_CACHE, else ~/.cache/speccompile.",
     )(command)
+
+
+def draft_option(meaning: str) -> Callable[[_Command], _Command]:
+    """--draft: which experts there are is for the artifact to say."""
+    known = f"{', '.join(DRAFTS)}, or an expert of ARTIFACT."
+    return click.option("--draft", metavar="NAME", help=f"{meaning}: {known}")
 
 
 def threads_option(command: _Command) -> _Command:

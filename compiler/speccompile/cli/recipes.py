@@ -26,15 +26,14 @@ def command(as_json: bool) -> None:
 
 
 def _entry(recipe: Recipe) -> dict[str, str]:
-    """What one chooses by. The licence is that of the weights, of both models if they differ."""
-    draft = recipe.draft
+    """What one chooses by. The licence is that of the weights, of all models if they differ."""
+    drafts = recipe.drafts.values()
     licenses = [recipe.target.license]
-    if draft and draft.source != "target":
-        licenses.append(draft.license)
+    licenses += [draft.license for draft in drafts if draft.source != "target"]
     return {
         "name": recipe.name,
         "target": recipe.target.source,
-        "draft": draft.source if draft else "n-grams",
+        "draft": ", ".join(draft.source for draft in drafts) or "n-grams",
         "purpose": recipe.purpose,
         "license": ", ".join(dict.fromkeys(licenses)),
     }

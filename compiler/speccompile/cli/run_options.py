@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 import click
 
-from speccompile.cli.options import read_text
+from speccompile.cli.options import draft_option, read_text
 from speccompile.runtime.control.policies import POLICIES, Policy
 from speccompile.runtime.options import Options
 from speccompile.runtime.request import MOST_LOGPROBS, RULES
-from speccompile.runtime.runner import DRAFTS
 
 __all__ = ["SECTIONS", "Sectioned", "generation_options", "make_options", "speculation_options"]
 
@@ -112,7 +111,7 @@ def generation_options(command: _Command) -> _Command:
 def speculation_options(command: _Command) -> _Command:
     """How to speculate, which changes no output but in its speed."""
     options = (
-        click.option("--draft", type=click.Choice(DRAFTS), help="Default: the artifact's."),
+        draft_option("Who proposes, by default the artifact's own"),
         click.option("--draft-length", type=int, help="Most tokens ahead; 0 does not speculate."),
         click.option(
             "--adapt/--no-adapt", default=True, help="Draft as much as pays, or the same always."

@@ -19,7 +19,7 @@ _TOKEN_WIDTH = 16
 
 def speculation_note(runner: Runner, draft: str | None, draft_length: int | None) -> str | None:
     """A line, where there is a draft model and no speculation, or the reverse."""
-    kind = draft or runner.measurements.defaults.draft
+    kind = draft or runner.usual_draft
     has_model = "draft" in runner.roles
     if has_model and "none" in (draft, kind):
         if draft:

@@ -21,6 +21,7 @@ from speccompile.cli.tune_summary import print_tuning
 from speccompile.compiler.tune.store import reset as restore
 from speccompile.compiler.tune.tune import Progress, tune
 from speccompile.runtime import host
+from speccompile.runtime.draft_names import UNITED
 from speccompile.runtime.placement import CPU
 from speccompile.runtime.request import Request
 from speccompile.runtime.runner import Runner
@@ -38,8 +39,9 @@ __all__ = ["command"]
 )
 @click.option(
     "--draft",
-    type=click.Choice(("model", "ngram", "suffix")),
-    help="Who proposes; default: the model, where there is one. Only it gets a predictor.",
+    metavar="NAME",
+    help="Who proposes: model, ngram, suffix or an expert; default: the model, where there is one. "
+    "Only it gets a predictor.",
 )
 @click.option(
     "--temperature",
@@ -98,6 +100,8 @@ def command(
         "host": asdict(host.describe()),
     }
     kind = draft or ("model" if "draft" in runner.roles else "ngram")
+    if kind in (*UNITED, "none"):
+        raise click.UsageError(f"--draft {kind} is no single draft; tune those that it asks")
     with _progress() as report:
         tuning = tune(
             *(runner, encoded, request, kind), conditions=conditions, force=force, progress=report

@@ -32,7 +32,7 @@ def print_tuning(console: Console, tuning: Tuning) -> None:
         if found.fit:
             _print_fit(console, found, found.fit)
         else:
-            console.print(f"No predictor: {found.draft} gives no signals to predict from")
+            console.print(f"No predictor: only the draft `model` gets one, not {found.draft}")
     defaults = measured.defaults
     spent = (
         f"{defaults.draft} draft of {defaults.draft_length}" if defaults.draft_length else "none"

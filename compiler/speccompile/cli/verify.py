@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from speccompile.cli.chitchat import chitchat_prompts
-from speccompile.cli.options import artifact_argument, on_options, threads_option
+from speccompile.cli.options import artifact_argument, draft_option, on_options, threads_option
 from speccompile.cli.prompts import read_prompts
 from speccompile.cli.verify_progress import CheckProgress
 from speccompile.cli.verify_report import Proved, render_proof
@@ -26,7 +26,7 @@ from speccompile.runtime.proof.check import Check
 from speccompile.runtime.proof.ledger import Ledger
 from speccompile.runtime.proof.prove import LEVELS, Plan, prove
 from speccompile.runtime.proof.variants import spelled
-from speccompile.runtime.runner import DRAFTS, Runner
+from speccompile.runtime.runner import Runner
 
 __all__ = ["command"]
 
@@ -97,11 +97,7 @@ def _writable(ctx: click.Context, param: click.Parameter, value: Path | None) ->
     show_default=True,
     help="Proposals a round, such as 1-8 or 1,2,4; a tree is added.",
 )
-@click.option(
-    "--draft",
-    type=click.Choice([kind for kind in DRAFTS if kind != "none"]),
-    help="Check decoding with this draft alone, not with all.",
-)
+@draft_option("Check decoding with this draft alone, not with all")
 @click.option(
     "--draws",
     type=click.IntRange(min=1),

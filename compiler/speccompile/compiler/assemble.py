@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from speccompile.compiler.execute import StageResult
@@ -99,7 +100,7 @@ class Candidate:
 def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, list[Candidate]]:
     """What was measured for every role."""
     found: dict[str, list[Candidate]] = {}
-    for role in ("target", "draft") if recipe.draft else ("target",):
+    for role in recipe.models:
         costs = read_costs(results[f"measure {role}"].folder)
         for backend in recipe.engine.cpu:
             compiled = Compiled.read(results[f"compile {role} {backend}"].folder)
@@ -114,26 +115,35 @@ def candidates(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, 
 def choose(measured: Mapping[str, Sequence[Candidate]]) -> dict[str, Candidate]:
     """The best engine of every role.
 
-    What counts is a round: four draft steps, and one target step of five rows. Targets whose rows
-    are exact come first, and engines that share a cache are of one backend.
+    What counts is a round: four draft steps, and one target step of five rows; of several drafts,
+    the mean of their rounds. Targets whose rows are exact come first, and engines that share a
+    cache are of one backend.
     """
-    drafts: Sequence[Candidate | None] = measured.get("draft") or [None]
-    pairs = [
-        (target, draft)
-        for target in measured["target"]
-        for draft in drafts
-        if draft is None
-        or not draft.engine.shares_cache
-        or draft.engine.backend == target.engine.backend
-    ]
-    target, draft = min(pairs, key=_round_cost)
-    return {"target": target} | ({"draft": draft} if draft else {})
+    sets: list[dict[str, Candidate]] = []
+    for target in measured["target"]:
+        able = {
+            role: [draft for draft in among if _can_draft(draft, target)]
+            for role, among in measured.items()
+            if role != "target"
+        }
+        if all(able.values()):
+            drafts = {role: min(among, key=_step_ms) for role, among in able.items()}
+            sets.append({"target": target, **drafts})
+    return min(sets, key=_round_cost)
 
 
-def _round_cost(pair: tuple[Candidate, Candidate | None]) -> tuple[bool, float]:
-    target, draft = pair
-    drafting = 4 * draft.cost_ms[1] if draft else 0.0
-    return target.engine.min_rows == 0, target.cost_ms[5] + drafting
+def _can_draft(draft: Candidate, target: Candidate) -> bool:
+    return not draft.engine.shares_cache or draft.engine.backend == target.engine.backend
+
+
+def _step_ms(candidate: Candidate) -> float:
+    return candidate.cost_ms[1]
+
+
+def _round_cost(chosen: Mapping[str, Candidate]) -> tuple[bool, float]:
+    target = chosen["target"]
+    drafting = [4 * _step_ms(draft) for role, draft in chosen.items() if role != "target"]
+    return target.engine.min_rows == 0, target.cost_ms[5] + (mean(drafting) if drafting else 0.0)
 
 
 def assemble(
@@ -149,7 +159,7 @@ def assemble(
     engines: dict[str, EngineInfo] = {}
     for role, candidate in chosen.items():
         graph = Path("engines/cpu") / role / GRAPH_FILE
-        if role == "draft" and _same_weights(chosen):
+        if role != "target" and _same_weights(candidate, chosen["target"]):
             beside = staging / "engines/cpu/target" / GRAPH_FILE
             graph = graph.parent.with_name("target") / _DRAFT_FILE
             write_beside(candidate.folder / GRAPH_FILE, beside, _DRAFT_FILE)
@@ -211,10 +221,9 @@ def write_measurements(
     return measurements
 
 
-def _same_weights(chosen: Mapping[str, Candidate]) -> bool:
-    """Whether the draft is the target or layers of it, in the same precision."""
-    target, draft = chosen["target"].engine, chosen["draft"].engine
-    return draft.shares_cache and draft.precision == target.precision
+def _same_weights(draft: Candidate, target: Candidate) -> bool:
+    """Whether a draft is the target or layers of it, in the same precision: one at most is."""
+    return draft.engine.shares_cache and draft.engine.precision == target.engine.precision
 
 
 def _write_contract(folder: Path, role: str, results: Mapping[str, StageResult]) -> None:
@@ -249,10 +258,14 @@ def _requirements(engines: Mapping[str, EngineInfo]) -> Requirements:
 
 def _provenance(recipe: Recipe, results: Mapping[str, StageResult]) -> dict[str, object]:
     """The recipe, and the models by the names that it has for them, wherever they lie here."""
-    tables: dict[str, Any] = json.loads(recipe.canonical())
-    provenance: dict[str, object] = {"recipe": tables, "draft": None}
-    for role in ("target", "draft") if recipe.draft else ("target",):
-        load = results.get(f"load {role}")  # none for a draft that is the target itself
-        found = Loaded(load.folder).provenance if load else {}
-        provenance[role] = {**found, "source": tables[role]["source"]}
-    return provenance
+    found: dict[str, dict[str, object]] = {}
+    for name, table in recipe.written().items():
+        load = results.get(f"load {name}")  # none for a draft that is the target itself
+        loaded = Loaded(load.folder).provenance if load else {}
+        found[name] = {**loaded, "source": table["source"]}
+    provenance: dict[str, object] = {
+        "recipe": json.loads(recipe.canonical()),
+        "target": found.pop("target"),
+        "draft": found.pop("draft", None),
+    }
+    return provenance | ({"experts": found} if found else {})

@@ -22,6 +22,7 @@ from speccompile.compiler.assemble import (
     write_measurements,
 )
 from speccompile.compiler.cache import StageCache, cache_limit
+from speccompile.compiler.default_draft import default_draft
 from speccompile.compiler.dump import dump_graphs
 from speccompile.compiler.execute import Observer, StageResult, run_stages
 from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
@@ -29,8 +30,8 @@ from speccompile.compiler.publish import lock, publish, recover
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.document import document
 from speccompile.compiler.report.files import write_reports
-from speccompile.compiler.stages.validate import LONGEST_DRAFT, VALIDATE_FILE
-from speccompile.runtime.costmodel import Costs, best_draft_length
+from speccompile.compiler.stages.validate import VALIDATE_FILE
+from speccompile.runtime.costmodel import Costs
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.manifest import SCHEMA_VERSION, EngineInfo, Manifest
 from speccompile.runtime.measurements import Defaults, Measurements, unmeasured
@@ -164,12 +165,10 @@ def _measurements(recipe: Recipe, manifest: Manifest, validated: Mapping[str, An
             f"{validated['differing_prompts'][0]!r:.60}; choose another engine in engine.cpu"
         )
     acceptance: tuple[float, ...] = tuple(validated["acceptance"])
-    if recipe.draft and (acceptance or (0.0,))[0] < recipe.validation.min_acceptance:
-        raise SpeccompileError(
-            f"{recipe.name}: the draft's first proposal is accepted with probability "
-            f"{(acceptance or (0.0,))[0]:.3f}, below validate.min_acceptance = "
-            f"{recipe.validation.min_acceptance}; choose a closer draft or a finer precision"
-        )
+    experts = {name: tuple(found["acceptance"]) for name, found in validated["experts"].items()}
+    if recipe.draft:
+        for name, measured in {"the draft": acceptance, **experts}.items():
+            _check_acceptance(recipe, name, measured)
     costs = {
         role: _costs(manifest.engines[role], by_rows)
         for role, by_rows in validated["cost_ms"].items()
@@ -180,9 +179,20 @@ def _measurements(recipe: Recipe, manifest: Manifest, validated: Mapping[str, An
         cost_ms=costs,
         acceptance=acceptance,
         lossless=True,
-        defaults=_defaults(recipe, manifest, costs, acceptance),
+        defaults=_defaults(recipe, manifest, costs, {"draft": acceptance, **experts}),
         files={},
+        experts=experts,
     )
+
+
+def _check_acceptance(recipe: Recipe, draft: str, acceptance: Sequence[float]) -> None:
+    first = (acceptance or (0.0,))[0]
+    if first < recipe.validation.min_acceptance:
+        raise SpeccompileError(
+            f"{recipe.name}: {draft}'s first proposal is accepted with probability {first:.3f}, "
+            f"below validate.min_acceptance = {recipe.validation.min_acceptance}; choose a closer "
+            "draft or a finer precision"
+        )
 
 
 def _check_quality(recipe: Recipe, target: Candidate) -> None:
@@ -200,18 +210,15 @@ def _costs(engine: EngineInfo, by_rows: Mapping[str, float]) -> dict[int, float]
 
 
 def _defaults(
-    recipe: Recipe, manifest: Manifest, costs: Mapping[str, Costs], acceptance: Sequence[float]
+    recipe: Recipe,
+    manifest: Manifest,
+    costs: Mapping[str, Costs],
+    acceptance: Mapping[str, Sequence[float]],
 ) -> Defaults:
     if recipe.draft is None:
         return Defaults("ngram", 4)
-    length = recipe.draft.length
-    if length == "auto":
-        length = best_draft_length(
-            acceptance,
-            costs["draft"],
-            costs["target"],
-            LONGEST_DRAFT,
-            shares_cache=manifest.engines["draft"].shares_cache,
-        )
-    # A draft that does not pay is kept in the artifact, but not used unless asked for.
-    return Defaults("model" if length else "none", length)
+    lengths = {
+        name: table.length if isinstance(table.length, int) else None
+        for name, table in recipe.drafts.items()
+    }
+    return default_draft(manifest, costs, acceptance, lengths)

@@ -32,9 +32,7 @@ def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path
     `results` are those of the build's stages. Raises OSError where the folder cannot be written.
     """
     written: list[Path] = []
-    for role, table in (("target", recipe.target), ("draft", recipe.draft)):
-        if table is None:
-            continue
+    for role, table in recipe.models.items():
         lowerings = {
             backend: lowering(
                 backend,
@@ -58,8 +56,8 @@ def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path
 def _plan_lowering(
     recipe: Recipe, results: Mapping[str, StageResult], role: str
 ) -> dict[str, Sequence[Pass]]:
-    """That of the plan for the whole context, if the recipe asks for plans."""
-    if not recipe.engine.tensorrt:
+    """That of the plan for the whole context, if the recipe asks for plans and the role has any."""
+    if f"lower {role} tensorrt" not in results:
         return {}
     plan = read_plan(results[f"lower {role} tensorrt"].folder)
     library = installed_library(recipe.engine.tensorrt_library).name

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from speccompile.compiler.drafts.folder import DRAFT_FILE, draft_digest, shared_layers
 from speccompile.compiler.recipe import Recipe
-from speccompile.compiler.recipes.schema import ModelTable
+from speccompile.compiler.recipes.models import DraftingTable, ModelTable
 from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_version
 from speccompile.compiler.texts import builtin_text
 from speccompile.runtime.errors import SpeccompileError
@@ -54,15 +54,14 @@ def plan(recipe: Recipe) -> list[Stage]:
     for GPUs lower, rehearse on the CPU and build plans, and measure the CPU's engines against each
     other. Whether plans can be built here is asked before all of it.
     """
-    models: dict[str, ModelTable] = {"target": recipe.target}
-    if recipe.draft and recipe.draft.source != "target":
-        models["draft"] = recipe.draft
+    _check_cache_sharers(recipe)
+    models = {name: table for name, table in recipe.models.items() if table.source != "target"}
     stages = [*_library(recipe), *(_load(name, model) for name, model in models.items())]
     loads = [f"load {name}" for name in models]
     stages += [_check_pair(recipe, loads), _budget(recipe, loads)]
     stages += [*_kernels(recipe), *(_reference(recipe, name) for name in models)]
-    stages += _vocabulary(recipe)
-    for role in ("target", "draft") if recipe.draft else ("target",):
+    stages += [stage for name in recipe.drafts for stage in _vocabulary(recipe, name)]
+    for role in recipe.models:
         stages += _Role(recipe, role, role if role in models else "target").stages()
     _check_order(stages)
     return stages
@@ -108,19 +107,23 @@ def _check_pair(recipe: Recipe, loads: Sequence[str]) -> Stage:
     settings = {
         "context": recipe.context.length,
         "spare_rows": _SPARE_ROWS,
-        "draft_of": _made_of(recipe)[1],
+        "draft_of": {name: _made_of(table)[1] for name, table in recipe.drafts.items()},
     }
     return _stage("check", "check", loads, settings)
 
 
 def _budget(recipe: Recipe, loads: Sequence[str]) -> Stage:
-    tables = {"target": recipe.target, "draft": recipe.draft}
     settings = {
         "engines": list(recipe.engine.cpu),
         "memory_gb": recipe.engine.memory_gb,
-        "draft_vocabulary": recipe.draft.vocabulary if recipe.draft else 0,
-        "shares_cache": _shares_cache(recipe),
-        "roles": {role: _weights(table) for role, table in tables.items() if table},
+        "roles": {
+            role: {
+                **_weights(table),
+                "vocabulary": _vocabulary_size(table),
+                "shares_cache": role != "target" and _shares_cache(table),
+            }
+            for role, table in recipe.models.items()
+        },
     }
     return _stage("budget", "budget", ["check", *loads], settings)
 
@@ -141,15 +144,22 @@ def _reference(recipe: Recipe, name: str) -> Stage:
     return _stage(f"reference {name}", "reference", [f"load {name}", "check"], settings)
 
 
-def _vocabulary(recipe: Recipe) -> list[Stage]:
-    if not (recipe.draft and recipe.draft.vocabulary):
+def _vocabulary_size(table: ModelTable) -> int:
+    """Tokens of a draft's head; 0 is all, as a target has."""
+    return table.vocabulary if isinstance(table, DraftingTable) else 0
+
+
+def _vocabulary(recipe: Recipe, name: str) -> list[Stage]:
+    """For the draft `name`, where its head has fewer tokens than all."""
+    table = recipe.models[name]
+    if not _vocabulary_size(table):
         return []
     text = _text(recipe.calibrate.text, "calibration")
-    settings = {"size": recipe.draft.vocabulary, "text": text}
+    settings = {"size": _vocabulary_size(table), "text": text}
     inputs = ["load target", "check"]
-    if recipe.draft.source != "target":
-        inputs.append("load draft")
-    return [_stage("vocabulary draft", "vocabulary", inputs, settings)]
+    if table.source != "target":
+        inputs.append(f"load {name}")
+    return [_stage(f"vocabulary {name}", "vocabulary", inputs, settings)]
 
 
 @dataclass(frozen=True)
@@ -162,19 +172,16 @@ class _Role:
 
     @property
     def table(self) -> ModelTable:
-        table = self.recipe.target if self.role == "target" else self.recipe.draft
-        if table is None:
-            raise ValueError("a recipe without a draft has no such role")
-        return table
+        return self.recipe.models[self.role]
 
     @property
     def layers(self) -> tuple[int, ...]:
         """The target's, where a draft is made of some."""
-        return _made_of(self.recipe)[0] if self.role == "draft" else ()
+        return () if self.role == "target" else _made_of(self.table)[0]
 
     @property
     def shares_cache(self) -> bool:
-        return self.role == "draft" and _shares_cache(self.recipe)
+        return self.role != "target" and _shares_cache(self.table)
 
     def stages(self) -> list[Stage]:
         role, model, weights = self.role, self.model, _weights(self.table)
@@ -198,10 +205,10 @@ class _Role:
         role, threads = self.role, self.recipe.engine.threads
         lower, compile_ = f"lower {role} {backend}", f"compile {role} {backend}"
         judged = [lower, compile_, "check", load, f"reference {self.model}"]
-        if self.model == "draft":
+        if self.model != "target":
             judged += ["load target", "reference target"]
         settings = {
-            "role": role,
+            "role": "target" if role == "target" else "draft",
             "backend": backend,
             "precision": self.table.precision,
             # Engines that share a cache have to agree on what is in it.
@@ -214,7 +221,7 @@ class _Role:
             "precision": self.table.precision,
             "layers": self.layers,
         }
-        chosen = [stage.name for stage in _vocabulary(self.recipe) if role == "draft"]
+        chosen = [stage.name for stage in _vocabulary(self.recipe, role)]
         return [
             _stage(lower, "lower", [export, quantize, *chosen], lowered),
             _stage(compile_, "compile", [load, "check", export, quantize, lower], settings),
@@ -222,9 +229,10 @@ class _Role:
         ]
 
     def _plans(self, load: str, quantize: str, export: str) -> list[Stage]:
-        """For every capacity a graph, and of it a plan for every architecture."""
+        """For every capacity a graph, and of it a plan for every architecture; experts have none,
+        as rounds on a GPU take one draft."""
         engine, role = self.recipe.engine, self.role
-        if not engine.tensorrt:
+        if not engine.tensorrt or role not in ("target", "draft"):
             return []
         library = _installed(self.recipe)
         settings = {
@@ -254,18 +262,25 @@ class _Role:
         return stages
 
 
-def _made_of(recipe: Recipe) -> tuple[tuple[int, ...], str | None]:
+def _made_of(draft: ModelTable) -> tuple[tuple[int, ...], str | None]:
     """The layers that a shared draft is made of, and the SHA-256 of the target that they are of;
     of other drafts none."""
-    found = shared_layers(recipe.draft.source) if recipe.draft else None
-    return found or ((), None)
+    return shared_layers(draft.source) or ((), None)
 
 
-def _shares_cache(recipe: Recipe) -> bool:
-    """Whether the draft works in the target's cache: where it is the target, or layers of it."""
-    return recipe.draft is not None and (
-        recipe.draft.source == "target" or bool(_made_of(recipe)[0])
-    )
+def _shares_cache(draft: ModelTable) -> bool:
+    """Whether a draft works in the target's cache: where it is the target, or layers of it."""
+    return draft.source == "target" or bool(_made_of(draft)[0])
+
+
+def _check_cache_sharers(recipe: Recipe) -> None:
+    """At most one draft: the rows that a second wrote in the same slots would be the first's."""
+    sharing = [name for name, table in recipe.drafts.items() if _shares_cache(table)]
+    if len(sharing) > 1:
+        raise SpeccompileError(
+            f"{recipe.name}: {' and '.join(sharing)} would work in the target's cache, which one "
+            "draft at most can; give the others weights of their own, or leave them out"
+        )
 
 
 def sized(name: str, capacity: int | None) -> str:

@@ -2,6 +2,7 @@
 
 ================  ==================================================================
 `recipes.schema`    the tables and their fields
+`recipes.models`    those that describe a model
 `recipes.fields`    the types of fields that are more than a number in a range
 `recipes.paths`     paths, relative to the recipe's folder
 `recipes.loading`   from a name or a file to a `Recipe`
@@ -22,6 +23,7 @@ from speccompile.compiler.recipes.schema import (
     DistilTable,
     DraftTable,
     EngineTable,
+    ExpertTable,
     Figure,
     ModelTable,
     Recipe,
@@ -37,6 +39,7 @@ __all__ = [
     "DistilTable",
     "DraftTable",
     "EngineTable",
+    "ExpertTable",
     "Figure",
     "ModelTable",
     "Recipe",

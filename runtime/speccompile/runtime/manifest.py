@@ -14,6 +14,7 @@ from hashlib import sha256
 from pathlib import PurePosixPath
 from typing import Literal
 
+from speccompile.runtime.draft_names import expert_refusal
 from speccompile.runtime.files import FileEntry, check_files, is_report
 from speccompile.runtime.records import parse_record, record_bytes, require
 
@@ -137,7 +138,8 @@ class Requirements:
 
 @dataclass(frozen=True)
 class Manifest:
-    """`engines`, for the CPU, has a "target" and perhaps a "draft"; `requires` is what they need.
+    """`engines`, for the CPU, has a "target" and perhaps a "draft", beside which there may be
+    experts, further drafts by names of their own; `requires` is what they need.
 
     `gpus` are further engines by the name of their folder, none of which has to run on this host.
     `provenance` is any JSON about the build. `files` has every path but those of the two records
@@ -159,6 +161,16 @@ class Manifest:
         return record_bytes(self)
 
     @property
+    def experts(self) -> tuple[str, ...]:
+        """The names of the drafts beside "draft", sorted."""
+        return tuple(sorted(self.engines.keys() - {"target", "draft"}))
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """The engines that draft, by name: "draft" first, if there is one, and the experts."""
+        return (*(name for name in ("draft",) if name in self.engines), *self.experts)
+
+    @property
     def identity(self) -> str:
         """The sha256 of `manifest.json`, which stands for all that the artifact computes."""
         return sha256(self.to_bytes()).hexdigest()
@@ -178,8 +190,8 @@ def _check(manifest: Manifest) -> None:
         require(not is_report(path), f"files[{path!r}] is a report, which is measured")
     require("target" in manifest.engines, "engines['target'] is missing")
     context = manifest.model.context_length
-    for role, engine in manifest.engines.items():
-        field = f"engines[{role!r}]"
+    for name, engine in manifest.engines.items():
+        field, role = f"engines[{name!r}]", "target" if name == "target" else "draft"
         require(engine.role == role, f"{field}.role is {engine.role!r}")
         require(engine.graph in manifest.files, f"{field}.graph is no file: {engine.graph!r}")
         # A draft with a cache of its own may end before the target: it stops proposing there.
@@ -187,11 +199,21 @@ def _check(manifest: Manifest) -> None:
         require(fits, f"{field}.capacity is below the context of {context}")
         _check_token_ids(field, engine, manifest.files)
         _check_encoder(field, engine, manifest)
+    _check_experts(manifest)
     for name, version in manifest.requires.packages.items():
         is_minor = re.fullmatch("[0-9]{1,9}[.][0-9]{1,9}", version) is not None
         require(is_minor, f"requires.packages[{name!r}] must be major.minor, not {version!r}")
     for name, gpu in manifest.gpus.items():
         _check_gpu(f"gpus[{name!r}]", gpu, manifest)
+
+
+def _check_experts(manifest: Manifest) -> None:
+    for name in manifest.experts:
+        refusal = expert_refusal(name)
+        require(refusal is None, f"the key {name!r} of engines {refusal}")
+        require("draft" in manifest.engines, f"engines[{name!r}] is an expert beside no draft")
+    sharing = [name for name in manifest.drafts if manifest.engines[name].shares_cache]
+    require(len(sharing) < 2, f"engines: {' and '.join(sharing)} share one cache, where one can")
 
 
 def _check_token_ids(field: str, engine: EngineInfo, files: Mapping[str, FileEntry]) -> None:

@@ -3,6 +3,9 @@
 That is UTF-8, sorted keys, two spaces and a newline at the end. A record carries a `checksum` of
 everything else in it, and is read back only when it is byte for byte what `record_bytes` writes. So
 one record has one hash, and a flipped byte in it is found as in any other file.
+
+A field of a record that is `LATER` is not written while it is empty: records from before there was
+such a field are read as they were.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import re
 import reprlib
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from functools import cache
 from hashlib import sha256
 from math import isfinite
@@ -24,9 +27,12 @@ from speccompile.runtime.errors import ArtifactError
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-__all__ = ["MAX_RECORD_BYTES", "parse_record", "record_bytes", "require"]
+__all__ = ["LATER", "MAX_RECORD_BYTES", "parse_record", "record_bytes", "require"]
 
 MAX_RECORD_BYTES = 4 << 20
+
+LATER: Mapping[str, object] = {"later": True}
+"""The metadata of a record's own field, with an empty default, that older records lack."""
 
 _MAX_DEPTH = 16
 _WANTED: dict[object, str] = {
@@ -44,8 +50,9 @@ _type_hints = cache(get_type_hints)
 
 def record_bytes(record: DataclassInstance) -> bytes:
     """The file of `record`; raises ValueError for a number that is not finite."""
-    fields = asdict(record)
-    return _canonical(fields | {"checksum": sha256(_canonical(fields)).hexdigest()})
+    later = _later(type(record))
+    content = {name: value for name, value in asdict(record).items() if value or name not in later}
+    return _canonical(content | {"checksum": sha256(_canonical(content)).hexdigest()})
 
 
 def parse_record(
@@ -76,6 +83,10 @@ def require(holds: bool, otherwise: str) -> None:
     """Raise ValueError with the message `otherwise` unless it `holds`."""
     if not holds:
         raise ValueError(otherwise)
+
+
+def _later(kind: type[DataclassInstance]) -> frozenset[str]:
+    return frozenset(each.name for each in fields(kind) if "later" in each.metadata)
 
 
 def _canonical(document: Mapping[str, object]) -> bytes:
@@ -142,15 +153,16 @@ def _is_scalar(kind: object, value: object) -> bool:
     return False
 
 
-def _read_record(kind: Callable[..., _Record], value: object, field: str) -> _Record:
-    fields, prefix = _type_hints(kind), f"{field}." if field else ""
+def _read_record(kind: type[_Record], value: object, field: str) -> _Record:
+    hints, prefix = _type_hints(kind), f"{field}." if field else ""
     if not isinstance(value, dict):
         raise ValueError(f"{field} must be an object, not {reprlib.repr(value)}")
-    for name in sorted(value.keys() - fields.keys()):
+    for name in sorted(value.keys() - hints.keys()):
         raise ValueError(f"{field or 'the record'} has the unknown key {reprlib.repr(name)}")
-    for name in sorted(fields.keys() - value.keys()):
+    for name in sorted(hints.keys() - value.keys() - _later(kind)):
         raise ValueError(f"{prefix}{name} is missing")
-    return kind(**{name: _read(fields[name], value[name], prefix + name) for name in fields})
+    present = (name for name in hints if name in value)
+    return kind(**{name: _read(hints[name], value[name], prefix + name) for name in present})
 
 
 def _read_json(value: object, field: str, depth: int) -> object:

@@ -10,19 +10,13 @@ from typing import TYPE_CHECKING
 from speccompile.runtime import host
 from speccompile.runtime.artifact import Artifact, open_artifact
 from speccompile.runtime.chat import Message
-from speccompile.runtime.control.adaptive import AdaptiveController
 from speccompile.runtime.control.chains import ChainController
 from speccompile.runtime.control.controller import Controller, FixedController
-from speccompile.runtime.control.costs import RoundCosts
 from speccompile.runtime.control.policies import Policy, PolicyController
-from speccompile.runtime.control.survival import Survival
+from speccompile.runtime.draft_names import DRAFTS
 from speccompile.runtime.drafting.draft import Draft
-from speccompile.runtime.drafting.ensemble import Union
-from speccompile.runtime.drafting.hedge import Hedge
 from speccompile.runtime.drafting.model import ModelDraft
-from speccompile.runtime.drafting.ngram import NgramDraft
 from speccompile.runtime.drafting.shared_cache import SharedCacheDraft
-from speccompile.runtime.drafting.suffix import SuffixDraft
 from speccompile.runtime.engine import CacheSharer, Encoder, Engine
 from speccompile.runtime.engines.opening import open_encoder, open_engine
 from speccompile.runtime.errors import RequestError
@@ -32,20 +26,14 @@ from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
 from speccompile.runtime.prompts import Prompts, open_tokenizer
 from speccompile.runtime.session import AnySession, Request, Session
 from speccompile.runtime.source_session import SourceSession
+from speccompile.runtime.speculation import asked_models, make_controller, make_draft
 from speccompile.runtime.text import TextStream
 from speccompile.runtime.translator import Translator
-from speccompile.runtime.tuned import read_predictor
 
 if TYPE_CHECKING:
     from speccompile.runtime.device_engines import DeviceEngines, OpenPlans
 
-__all__ = ["DRAFTS", "DRAFT_LENGTH", "Runner"]
-
-DRAFTS = ("model", "ngram", "suffix", "union", "hedge", "none")
-"""Who drafts: the artifact's model; n-grams of the text, or its longest repeated ending; that and
-the model in one tree, or whichever of the two has been right; nobody."""
-
-_BY_MODEL = ("model", "union", "hedge")
+__all__ = ["DRAFT_LENGTH", "Runner"]
 
 DRAFT_LENGTH = 5
 """Of every proposal, where nothing is to adapt and the artifact has no length of its own."""
@@ -116,9 +104,31 @@ class Runner:
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The models that there are: "target", and perhaps "draft"."""
+        """The models that there are: "target", and perhaps "draft" and experts by their names."""
         have = self._device.models if self._device else self.manifest.engines
-        return ("target", "draft") if "draft" in have else ("target",)
+        drafting = ("draft",) if self._device else self.manifest.drafts
+        return ("target", *(name for name in drafting if name in have))
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        """All that can draft here, those that are one model first: of `DRAFTS`, and the experts."""
+        able = [
+            draft
+            for draft in ("model", *self.manifest.experts, *DRAFTS[1:])
+            if {*self.models(draft)} <= {*self.roles}
+        ]
+        return tuple(able)
+
+    @property
+    def usual_draft(self) -> str:
+        """Who drafts unless it is said: as measured, but on a GPU the draft for an expert."""
+        usual = self.measurements.defaults.draft
+        return "model" if self.placement and usual in self.manifest.experts else usual
+
+    def models(self, draft: str) -> tuple[str, ...]:
+        """The models that a draft asks, of the `roles` where it is there; see `asked_models`."""
+        asked = asked_models(draft, self.manifest)
+        return tuple(name for name in asked if name in self.roles) or asked
 
     @property
     def takes_trees(self) -> bool:
@@ -149,14 +159,14 @@ class Runner:
         adaptive: bool = True,
         policies: Sequence[Policy] = (),
     ) -> AnySession:
-        """A new sequence; `draft` is one of `DRAFTS`, by default the artifact's own.
+        """A new sequence; `draft` is one of `DRAFTS` or an expert, by default the artifact's own.
 
         Unless it is `adaptive`, every round drafts as far as the request says. Roll-back `policies`
         shape the round after a rejection. Sessions share the engines and their caches: use one at a
         time.
         """
         defaults = self.measurements.defaults
-        kind = draft or defaults.draft
+        kind = draft or self.usual_draft
         if self._device and kind in ("model", "none"):
             if kind == "model":
                 self._require("draft")
@@ -171,7 +181,7 @@ class Runner:
         return self.host_session(kind, controller)
 
     def host_session(self, draft: str, controller: Controller | None = None) -> Session:
-        """A new sequence whose rounds are the host's, with one of the `DRAFTS`; they are chains
+        """A new sequence whose rounds are the host's, with one of the `drafts`; they are chains
         where the target takes no trees."""
         if controller and not self.takes_trees:
             controller = ChainController(controller)
@@ -179,7 +189,7 @@ class Runner:
         start = self.manifest.model.start_token_id
         if start is None:
             return Session(target, drafting, controller, context=self.context)
-        asked = ("target", "draft") if draft in _BY_MODEL else ("target",)
+        asked = ("target", *self.models(draft))
         encoders = {role: self._encoders[role] for role in asked if role in self._encoders}
         return SourceSession(target, encoders, start, drafting, controller, context=self.context)
 
@@ -195,25 +205,11 @@ class Runner:
 
     def controller(self, draft: str) -> Controller:
         """Who decides how much that draft proposes, by what was measured and what it sees."""
-        measured = self.measurements
-        costs = {} if self.placement else measured.cost_ms
-        by_model = draft in _BY_MODEL
-        usual = measured.defaults.draft
-        known = draft == usual or (by_model and usual == "model")
-        acceptance = measured.acceptance if known else ()
-        return AdaptiveController(
-            RoundCosts(
-                costs.get("target", {}),
-                costs.get("draft", {}) if by_model else {},
-                shares_cache=by_model and self._shares_cache,
-            ),
-            Survival(acceptance),
-            # Of a union or a choice of drafts, the signals may not be the first path's.
-            read_predictor(self.artifact) if draft == "model" else None,
-        )
+        costs = {} if self.placement else self.measurements.cost_ms
+        return make_controller(draft, self.artifact, self.models(draft), costs)
 
     def engine(self, role: str) -> Engine:
-        """The open engine of a role, "target" or "draft", with nothing in its cache.
+        """The open engine of one of the `roles`, with nothing in its cache.
 
         One with an encoder attends to some source until a session reads another.
         """
@@ -283,20 +279,8 @@ class Runner:
         return self._translator.request(options, self.opening(prompt))
 
     def draft(self, kind: str) -> Draft | None:
-        """A draft of one of the `DRAFTS`; for "none" there is none."""
-        if kind == "none":
-            return None
-        if kind == "ngram":
-            return NgramDraft()
-        if kind == "suffix":
-            return SuffixDraft()
-        if kind == "model":
-            return self._model_draft()
-        if kind == "union":
-            return Union([SuffixDraft()], [self._model_draft()])
-        if kind == "hedge":
-            return Hedge([SuffixDraft()], [self._model_draft()])
-        raise RequestError(f"draft {kind!r} is unknown; choose one of {', '.join(DRAFTS)}")
+        """A draft of one of the `drafts`; for "none" there is none."""
+        return make_draft(kind, self.artifact, self.models(kind), self._model_draft)
 
     def _encoder(self, role: str) -> Encoder | None:
         info = self.manifest.engines[role]
@@ -306,18 +290,16 @@ class Runner:
             self._encoders[role] = encoder
         return self._encoders.get(role)
 
-    def _model_draft(self) -> ModelDraft:
-        engine = self.engine("draft")
-        if self._shares_cache and isinstance(engine, CacheSharer):
-            return SharedCacheDraft(engine, self.engine("target"))
-        return ModelDraft(engine)
-
-    @property
-    def _shares_cache(self) -> bool:
-        info = self.manifest.engines.get("draft")
-        return info is not None and info.shares_cache
+    def _model_draft(self, role: str) -> ModelDraft:
+        engine, info = self.engine(role), self.manifest.engines.get(role)
+        name = "model" if role == "draft" else role
+        if info and info.shares_cache and isinstance(engine, CacheSharer):
+            return SharedCacheDraft(engine, self.engine("target"), name)
+        return ModelDraft(engine, name)
 
     def _require(self, role: str) -> None:
+        if self._device and role in self.manifest.experts:
+            raise RequestError(f"{self.artifact.root}: {role} has no plans for GPUs; use --on cpu")
         if role not in self.roles:
             raise RequestError(
                 f"{self.artifact.root} has no {role} model; use --draft ngram or --draft none"

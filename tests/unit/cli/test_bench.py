@@ -85,8 +85,12 @@ class FakeRunner:
         model = SimpleNamespace(eos_token_ids=(2,))
         self.manifest = SimpleNamespace(name="tiny", identity="ab" * 32, model=model)
         self.measurements = SimpleNamespace(defaults=defaults)
+        self.usual_draft = defaults.draft
         self.on, self.placement = on, None if on == "cpu" else "a GPU"
         self.closed = False
+
+    def models(self, draft: str) -> tuple[str, ...]:
+        return ("draft",) if draft in ("model", "union", "hedge") else ()
 
     def describe(self, role: str) -> str:
         return f"{role} of plans" if self.placement else "openvino fp16, fp32 arithmetic"

@@ -53,6 +53,18 @@ class FakeRunner:
     def measurements(self) -> SimpleNamespace:
         return SimpleNamespace(defaults=self.defaults)
 
+    @property
+    def usual_draft(self) -> str:
+        return self.defaults.draft
+
+    @property
+    def drafts(self) -> tuple[str, ...]:
+        lookups = ("ngram", "suffix", "none")
+        return (*DRAFTERS, "none") if "draft" in self.roles else lookups
+
+    def models(self, draft: str) -> tuple[str, ...]:
+        return ("draft",) if draft in ("model", "union", "hedge") else ()
+
     def describe(self, role: str) -> str:
         return f"engine of the {role}"
 

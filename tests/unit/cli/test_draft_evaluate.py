@@ -149,10 +149,10 @@ def test_questions_are_counted_by_category_and_other_words_are_an_error(
     asked: list[Question] = []
 
     def evaluator(*of: object) -> object:
-        def evaluated(questions: list[Question], *more: object) -> Evaluation:
+        def evaluated(questions: list[Question], *more: object) -> list[Evaluation]:
             asked.extend(questions)
             assert ARTIFACT.measured is not None
-            return replace(ARTIFACT, measured=replace(ARTIFACT.measured, differing=(1,)))
+            return [replace(ARTIFACT, measured=replace(ARTIFACT.measured, differing=(1,)))]
 
         return evaluated
 

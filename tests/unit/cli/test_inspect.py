@@ -127,7 +127,7 @@ def test_what_is_measured_is_told_from_what_it_is(inspect: Inspect) -> None:
         assert output.index(f"\n{fact}") < start
     document = json.loads(inspect("--json")[1])
     assert document["measured"].keys() == {
-        *("lossless", "defaults", "acceptance", "cost_ms"),
+        *("lossless", "defaults", "acceptance", "experts", "cost_ms"),
         *("plain_tokens_per_second", "predicted_speedup"),
     }
 

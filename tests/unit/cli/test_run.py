@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from speccompile.cli.main import main
+from speccompile.runtime.draft_names import DRAFTS
 from speccompile.runtime.manifest import parse_manifest
 from speccompile.runtime.measurements import Defaults, Measurements, unmeasured
-from speccompile.runtime.runner import DRAFTS
 from speccompile.runtime.sampler import Choice, Sampler
 from tests.cuda import FakeGpu, give_gpus, give_library
 from tests.table_artifact import FOLDER, TARGET, TablePlans, give_tables, write_artifact

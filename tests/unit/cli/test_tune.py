@@ -100,7 +100,7 @@ def test_a_lookup_has_no_predictor_and_leaves_the_acceptance_of_the_model(
 ) -> None:
     code, output, _ = tune("-n", "12", "--draft", "ngram")
     assert code == 0
-    assert "No predictor: ngram gives no signals" in output
+    assert "No predictor: only the draft `model` gets one, not ngram" in output
     tuned = open_artifact(root)
     assert tuned.measurements.acceptance == ()
     assert survey_of(tuned)["survey"]["draft"] == "ngram"

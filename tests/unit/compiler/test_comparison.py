@@ -8,7 +8,7 @@ from typing import Literal
 
 import pytest
 
-from speccompile.compiler.assemble import Candidate
+from speccompile.compiler.assemble import Candidate, choose
 from speccompile.compiler.comparison import Comparison, draft_rows, target_rows
 from speccompile.compiler.quality import Quality
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE
@@ -45,6 +45,23 @@ def candidate(
     return Candidate(
         engine, {rows: several if rows > 1 else one for rows in range(1, 10)}, {}, quality, folder
     )
+
+
+def test_several_drafts_have_their_fastest_engines_and_one_shares_the_cache(folder: Path) -> None:
+    def draft(
+        backend: Literal["openvino", "onnxruntime"], ms: float, *, shares_cache: bool = False
+    ) -> Candidate:
+        return candidate(folder, ms, ms, role="draft", backend=backend, shares_cache=shares_cache)
+
+    targets = [candidate(folder, 9, 10), candidate(folder, 9, 11, backend="onnxruntime")]
+    sharing = [draft("openvino", 5, shares_cache=True), draft("onnxruntime", 4, shares_cache=True)]
+    apart = [draft("openvino", 3), draft("onnxruntime", 2)]
+    chosen = choose({"target": targets, "draft": sharing, "code": apart})
+    # Its own target has the cheaper step, but half of all rounds are the sharer's.
+    assert chosen == {"target": targets[1], "draft": sharing[1], "code": apart[1]}
+    nearer = [sharing[0], draft("onnxruntime", 4.9, shares_cache=True)]
+    chosen = choose({"target": targets, "draft": nearer, "code": apart})
+    assert chosen == {"target": targets[0], "draft": sharing[0], "code": apart[1]}
 
 
 def comparison(folder: Path, increases: dict[str, float], limit: float | None) -> Comparison:

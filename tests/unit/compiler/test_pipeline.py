@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.compiler import pipeline
 from speccompile.compiler.pipeline import Stage, keys, plan
-from speccompile.compiler.recipe import Recipe, load_recipe
+from speccompile.compiler.recipe import ExpertTable, Recipe, load_recipe
 from speccompile.compiler.tensorrt import installed
 from speccompile.compiler.tensorrt.installed import Installed
 from speccompile.runtime.errors import SpeccompileError
@@ -69,6 +69,35 @@ def test_a_draft_of_its_own_may_have_counted_its_tokens() -> None:
     table = recipe.draft.model_copy(update={"vocabulary": 8192})
     stages = {stage.name: stage for stage in plan(recipe.model_copy(update={"draft": table}))}
     assert stages["vocabulary draft"].inputs == ("load target", "check", "load draft")
+
+
+def _with_experts(recipe: Recipe, **sources: str) -> Recipe:
+    assert recipe.draft is not None
+    experts = tuple(ExpertTable(name=name, source=source) for name, source in sources.items())
+    return recipe.model_copy(update={"draft": recipe.draft.model_copy(update={"experts": experts})})
+
+
+def test_experts_are_built_as_the_draft_is() -> None:
+    recipe = load_recipe("smollm2-360m-with-135m")
+    alone = [stage.name for stage in plan(recipe)]
+    names = [stage.name for stage in plan(_with_experts(recipe, code="hf:a/b"))]
+    added = [name for name in names if name not in alone]
+    assert added == ["load code", "reference code", *_role_stages("code")]
+    stages = {stage.name: stage for stage in plan(_with_experts(recipe, code="hf:a/b"))}
+    assert stages["check"].inputs == ("load target", "load draft", "load code")
+    assert stages["quality code onnxruntime"].inputs[3:] == (
+        *("load code", "reference code", "load target", "reference target"),
+    )
+    assert stages["compile code onnxruntime"].settings["role"] == "draft"
+
+
+def test_one_draft_may_work_in_the_targets_cache() -> None:
+    recipe = load_recipe("smollm2-135m")  # whose draft is the target itself
+    with pytest.raises(
+        SpeccompileError, match="smollm2-135m: draft and code would work in the target's cache, wh"
+    ):
+        plan(_with_experts(recipe, code="target"))
+    assert plan(_with_experts(recipe, code="hf:a/b", chat="hf:a/c"))
 
 
 def test_a_key_follows_settings_and_inputs() -> None:

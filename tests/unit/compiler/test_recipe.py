@@ -247,6 +247,22 @@ MISTAKES = {
     "than or equal to 0",
     "draft.smoothing = 1.5": "draft.smoothing is 1.5; it should be less than or equal to 1",
     "target.sha256 = 'a'": "target.sha256 is \"a\"; it should match pattern '^[0-9a-fA-F]{64}$'",
+    # experts
+    "draft.experts = [{name = 'code'}]": "draft.experts[0].source is missing; an expert needs name "
+    "and source",
+    "draft.experts = [{name = 'code', source = 'a/b', lenght = 2}]": "draft.experts[0].lenght is "
+    "unknown; did you mean length?",
+    "draft.experts = [{name = 'ngram', source = 'a/b'}]": "draft.experts[0].name is 'ngram', which "
+    "means something already (model, ngram, suffix, union, hedge, none, target, draft); choose "
+    "another name",
+    "draft.experts = [{name = 'draft', source = 'a/b'}]": "draft.experts[0].name is 'draft', which "
+    "means something already (model, ngram, suffix, union, hedge, none, target, draft); choose "
+    "another name",
+    "draft.experts = [{name = '../x', source = 'a/b'}]": "draft.experts[0].name is '../x'; use "
+    "lower case letters, digits, _ and -, 32 at most",
+    "draft.experts = [{name = 'code', source = 'a/b'}, {name = 'code', source = 'a/c'}]": (
+        "draft.experts repeats code; name each once"
+    ),
     # keys that contradict each other
     f"draft.sha256 = '{DIGEST}'": 'draft.sha256 pins nothing when the source is "target"; '
     "set target.sha256",

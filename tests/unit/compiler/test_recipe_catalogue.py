@@ -87,11 +87,11 @@ def _row(recipe: Recipe) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _keys() -> list[str]:
+def _keys(of: type[Table] = Recipe) -> list[str]:
     """Every key of a recipe, dotted. Tables are no keys, but for the optional one."""
-    keys = ["draft"]
-    for name, field in Recipe.model_fields.items():
+    keys = ["draft"] if of is Recipe else []
+    for name, field in of.model_fields.items():
         key, kinds = field.alias or name, (field.annotation, *get_args(field.annotation))
         tables = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Table)]
-        keys += [f"{key}.{sub}" for table in tables for sub in table.model_fields] or [key]
+        keys += [f"{key}.{sub}" for table in tables for sub in _keys(table)] or [key]
     return keys

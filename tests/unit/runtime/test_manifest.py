@@ -197,6 +197,40 @@ def test_only_a_draft_with_a_cache_of_its_own_may_end_before_the_target() -> Non
     assert "engines['draft'].capacity is below the context" in refusal(sharing.to_bytes())
 
 
+CODE = replace(DRAFT, graph="engines/cpu/code.onnx")
+WITH_EXPERTS = replace(
+    MANIFEST,
+    engines={"target": TARGET, "draft": DRAFT, "code": CODE, "chat": CODE},
+    files={**MANIFEST.files, CODE.graph: FileEntry("3" * 64, 3, "engine")},
+)
+
+
+def test_experts_are_the_engines_beside_the_draft() -> None:
+    assert parse_manifest(WITH_EXPERTS.to_bytes(), "manifest.json") == WITH_EXPERTS
+    assert WITH_EXPERTS.experts == ("chat", "code")
+    assert WITH_EXPERTS.drafts == ("draft", "chat", "code")
+    assert (MANIFEST.experts, MANIFEST.drafts) == ((), ("draft",))
+    assert replace(MANIFEST, engines={"target": TARGET}).drafts == ()
+
+
+@pytest.mark.parametrize(
+    ("engines", "message"),
+    [
+        ({"draft": DRAFT, "ngram": CODE}, "the key 'ngram' of engines is 'ngram', which means"),
+        ({"draft": DRAFT, "../x": CODE}, "use lower case letters, digits, _ and -"),
+        ({"draft": DRAFT, "code": TARGET}, "engines['code'].role is 'target'"),
+        ({"code": CODE}, "engines['code'] is an expert beside no draft"),
+        (
+            {name: replace(CODE, shares_cache=True) for name in ("draft", "code")},
+            "engines: draft and code share one cache, where one can",
+        ),
+    ],
+)
+def test_faults_of_experts(engines: dict[str, EngineInfo], message: str) -> None:
+    faulty = replace(WITH_EXPERTS, engines={"target": TARGET, **engines})
+    assert message in refusal(faulty.to_bytes())
+
+
 def test_engines_for_gpus() -> None:
     assert parse_manifest(WITH_GPU.to_bytes(), "manifest.json") == WITH_GPU
     assert WITH_GPU.identity != MANIFEST.identity

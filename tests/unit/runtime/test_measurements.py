@@ -13,7 +13,7 @@ from speccompile.runtime.measurements import (
     parse_measurements,
     unmeasured,
 )
-from tests.unit.runtime.test_manifest import MANIFEST, TARGET
+from tests.unit.runtime.test_manifest import MANIFEST, TARGET, WITH_EXPERTS
 
 MEASUREMENTS = Measurements(
     schema=5,
@@ -86,6 +86,47 @@ def test_a_model_drafts_by_default_only_where_its_cost_is_known() -> None:
     for draft in ("ngram", "none"):
         alone = replace(MEASUREMENTS, cost_ms=costs, defaults=Defaults(draft, 0))
         assert parse_measurements(alone.to_bytes(), "measurements.json", MANIFEST) == alone
+
+
+WITH_CODE = replace(
+    MEASUREMENTS,
+    manifest=WITH_EXPERTS.identity,
+    cost_ms={**MEASUREMENTS.cost_ms, "code": {1: 0.25}},
+    experts={"code": (0.5, 0.25)},
+    defaults=Defaults("code", 3),
+)
+
+
+def test_experts_have_figures_of_their_own() -> None:
+    read = parse_measurements(WITH_CODE.to_bytes(), "measurements.json", WITH_EXPERTS)
+    assert read == WITH_CODE
+    assert read.of_engine("code") == (0.5, 0.25)
+    assert read.of_engine("draft") == (0.75, 0.5)
+    assert read.of_engine("chat") == ()
+
+
+def test_without_experts_the_record_is_as_it_was_before_there_were_any() -> None:
+    assert b"experts" not in MEASUREMENTS.to_bytes()
+    assert "its checksum is wrong" in refusal_of(lambda changed: changed.update(experts={}))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"experts": {"math": (0.5,)}}, "experts['math'] is of no expert of the manifest"),
+        ({"experts": {"code": (1.5,)}}, "experts['code'][0] must be at most 1, not 1.5"),
+        (
+            {"defaults": Defaults("math", 3)},
+            "defaults.draft must be one of model, ngram, none, chat, code, not 'math'",
+        ),
+        ({"defaults": Defaults("chat", 3)}, "cost_ms['chat'] is missing, though a model drafts"),
+    ],
+)
+def test_faults_of_experts(fields: dict[str, Any], message: str) -> None:
+    data = replace(WITH_CODE, **fields).to_bytes()
+    with pytest.raises(ArtifactError) as caught:
+        parse_measurements(data, "measurements.json", WITH_EXPERTS)
+    assert message in str(caught.value)
 
 
 # What is put in place of the record's own, and what the refusal says.

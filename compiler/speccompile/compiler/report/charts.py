@@ -28,7 +28,7 @@ def draw_costs(figure: Figure, candidates: Sequence[Mapping[str, Any]]) -> None:
         for entry in (entry for entry in candidates if entry["role"] == role):
             costs = sorted((int(rows), ms) for rows, ms in entry["cost_ms"].items())
             rows, milliseconds = zip(*costs, strict=True)
-            look = (_COLORS[role], "o-", 2.0) if entry["chosen"] else (OTHER, "s--", 1.2)
+            look = (_COLORS.get(role, DRAFT), "o-", 2.0) if entry["chosen"] else (OTHER, "s--", 1.2)
             color, line, width = look
             axes.plot(rows, milliseconds, line, color=color, linewidth=width, markersize=3.5)
             ends.append((milliseconds[-1] / top, entry["backend"], entry["chosen"]))

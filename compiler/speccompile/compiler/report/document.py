@@ -52,6 +52,8 @@ def document(
     seconds: float,
 ) -> dict[str, Any]:
     """The report as JSON: of the `measured` candidates those `chosen` are in the artifact."""
+    # A draft that is the target itself was not loaded.
+    loaded = {name: table for name, table in recipe.written().items() if f"load {name}" in results}
     peaks = (result.usage.peak_memory_bytes for result in results.values())
     return {
         "schema": REPORT_SCHEMA,
@@ -68,9 +70,9 @@ def document(
         "recipe": json.loads(recipe.canonical()),
         "stages": [_stage(result) for result in results.values()],
         "warnings": read_warnings(results["check"].folder),
-        "models": {name: _model(name, results, manifest) for name in _models(results)},
+        "models": {name: _model(name, results, table) for name, table in loaded.items()},
         "fp16_overflows": {
-            name: read_overflows(results[f"reference {name}"].folder) for name in _models(results)
+            name: read_overflows(results[f"reference {name}"].folder) for name in loaded
         },
         "weights": {role: _weights(results[f"quantize {role}"].folder) for role in measured},
         "graphs": [
@@ -87,6 +89,7 @@ def document(
         "validation": dict(validation),
         "defaults": asdict(measurements.defaults),
         "verdict": asdict(judge(manifest, measurements)),
+        "experts": {name: asdict(judge(manifest, measurements, name)) for name in manifest.experts},
     }
 
 
@@ -94,16 +97,9 @@ def _stage(result: StageResult) -> dict[str, object]:
     return {"name": result.name, "cached": result.cached, **asdict(result.usage)}
 
 
-def _models(results: Results) -> list[str]:
-    """Those that were loaded: a draft that is the target itself was not."""
-    return [name for name in ("target", "draft") if f"load {name}" in results]
-
-
-def _model(name: str, results: Results, manifest: Manifest) -> dict[str, object]:
+def _model(name: str, results: Results, table: Mapping[str, Any]) -> dict[str, object]:
     model = Checked(results[f"load {name}"].folder, results["check"].folder)
     loaded, found = model.loaded.config, model.loaded.provenance
-    recipe: Any = manifest.provenance["recipe"]
-    table = recipe[name]
     dimensions = ("layers", "hidden_size", "intermediate_size", "heads", "kv_heads", "head_dim")
     return {
         "source": table["source"],

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from speccompile.compiler.stages.validate import LONGEST_DRAFT
 from speccompile.runtime.costmodel import plain_step_ms, predicted_speedup, step_ms
+from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.measurements import Measurements
 
@@ -30,9 +31,12 @@ class Verdict:
     best_length: int
 
 
-def judge(manifest: Manifest, measurements: Measurements) -> Verdict:
-    """The verdict on an artifact with these measurements."""
-    acceptance, costs = measurements.acceptance, measurements.cost_ms
+def judge(manifest: Manifest, measurements: Measurements, draft: str = "draft") -> Verdict:
+    """The verdict on one of the drafts of an artifact with these measurements, the target beside.
+
+    `draft` is "draft", or the name of an expert.
+    """
+    acceptance, costs = measurements.of_engine(draft), measurements.cost_ms
     accepted = f"first proposal accepted {acceptance[0]:.2f}" if acceptance else "nothing proposed"
     if "draft" not in manifest.engines:
         sentence = f"no draft model, n-grams of the text propose: {accepted}"
@@ -41,20 +45,21 @@ def judge(manifest: Manifest, measurements: Measurements) -> Verdict:
         length: predicted_speedup(
             length,
             acceptance,
-            costs["draft"],
+            costs[draft],
             costs["target"],
-            shares_cache=manifest.engines["draft"].shares_cache,
+            shares_cache=manifest.engines[draft].shares_cache,
         )
         for length in range(LONGEST_DRAFT + 1)
     }
     best = max(speedups, key=speedups.__getitem__)
-    ratio = step_ms(costs["draft"], 1) / plain_step_ms(costs["target"])
+    ratio = step_ms(costs[draft], 1) / plain_step_ms(costs["target"])
     facts = f"{accepted}, a draft step costs {ratio:.2f} of a target step"
     if best:
         found = f"best draft length {best}, predicted {speedups[best]:.2f}x"
         sentence = f"worth speculating: {facts}, {found}"
-        used = measurements.defaults.draft_length
-        if used != best:
+        defaults = measurements.defaults
+        used = defaults.draft_length
+        if used != best and engine_name(defaults.draft) == draft:
             sentence += f"; the recipe's length {used}, {speedups[used]:.2f}x"
     else:
         least = max(range(1, LONGEST_DRAFT + 1), key=speedups.__getitem__)

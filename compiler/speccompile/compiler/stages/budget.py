@@ -17,9 +17,8 @@ __all__ = ["run"]
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: the `engines` of the CPU, `memory_gb`, or null, by role how its weights are stored,
-    `roles`, the tokens of the draft's head, `draft_vocabulary`, 0 for all, and whether it
-    `shares_cache`.
+    """Settings: the `engines` of the CPU, `memory_gb`, or null, and by role how its weights are
+    stored, the tokens of its head, `vocabulary`, 0 for all, and whether it `shares_cache`: `roles`.
 
     The inputs are the `check` and the `load` stages.
     """
@@ -33,9 +32,9 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             model.config,
             stored["precision"],
             dict(stored["layers"] or {}),
-            head_rows=settings["draft_vocabulary"] if role == "draft" else 0,
+            head_rows=stored["vocabulary"],
         )
-        if role == "target" or not settings["shares_cache"]:
+        if not stored["shares_cache"]:
             parts[f"{role} cache"] = cache_bytes(model.config, model.capacity)
     check_budget(parts, settings["memory_gb"])
     (folder / "budget.json").write_text(json.dumps(parts, indent=1), encoding="utf-8")

@@ -62,8 +62,8 @@ def read_warnings(folder: Path) -> list[str]:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `context` and `spare_rows`, in tokens, and `draft_of`, the SHA-256 of the target
-    that the draft's layers are those of, or null. The inputs are the `load` stages, the target's
+    """Settings: `context` and `spare_rows`, in tokens, and `draft_of`, by draft the SHA-256 of
+    the target that its layers are those of, or null. The inputs are the `load` stages, the target's
     first."""
     models = {name.removeprefix("load "): Loaded(path) for name, path in inputs.items()}
     target, longest = models["target"], models["target"].config.context_length
@@ -72,20 +72,22 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             f"context.length is {settings['context']}, but the target "
             f"({target.provenance['source']}) was trained for {longest}; lower context.length"
         )
-    made_of = settings["draft_of"]
-    if made_of is not None and made_of != target.provenance["sha256"]:
-        raise PairError(
-            f"{models['draft'].provenance['source']} is made of the layers of another target than "
-            f"{target.provenance['source']}; make one of this: speccompile draft shared"
-        )
+    for name, made_of in settings["draft_of"].items():
+        if made_of is not None and made_of != target.provenance["sha256"]:
+            raise PairError(
+                f"{models[name].provenance['source']} is made of the layers of another target than "
+                f"{target.provenance['source']}; make one of this: speccompile draft shared"
+            )
     _check_encoders(models)
     vocabularies = {
         role: Vocabulary(model.provenance["source"], model.tokenizer, model.config.vocab_size)
         for role, model in models.items()
     }
     warnings: list[str] = []
-    if "draft" in models:
-        warnings = check_same_tokens(vocabularies["target"], vocabularies["draft"], probe_text())
+    for name, vocabulary in vocabularies.items():
+        if name != "target":
+            found = check_same_tokens(vocabularies["target"], vocabulary, probe_text())
+            warnings += found if name == "draft" else [f"{name}: {warning}" for warning in found]
     content = {
         "warnings": warnings,
         "vocabulary": {

@@ -1,18 +1,21 @@
 """validate: run the assembled artifact as a user would, and measure what its claims rest on.
 
 Plain and speculative decoding of the same prompts must give the same tokens; on the way the
-acceptance of the draft is counted by position, from which the best draft length follows.
+acceptance of every draft is counted by position, from which the best draft and length follow.
+Where there are several, so must they united.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from speccompile.compiler.stages.measure import timed_context
 from speccompile.runtime.artifact import open_artifact
+from speccompile.runtime.draft_names import UNITED
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Request
 from speccompile.runtime.statistics import Statistics
@@ -29,21 +32,22 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     # Its hashes were computed a moment ago, from these bytes.
     artifact = open_artifact(settings["artifact"], check=False)
     runner = Runner(artifact, threads=settings["threads"])
+    experts = artifact.manifest.experts
     draft = "model" if "draft" in artifact.manifest.engines else "ngram"
+    counted = {kind: _Counts() for kind in (draft, *experts, *(UNITED if experts else ()))}
     differing: list[str] = []
-    proposed, accepted, compared = [0] * LONGEST_DRAFT, [0] * LONGEST_DRAFT, 0
+    compared = 0
     prompts = settings["prompts"]
     for number, text in enumerate(prompts, start=1):
         prompt = runner.encode(text)
         settings["report"](f"prompt {number} of {len(prompts)}, plain and speculative")
         expected, _ = _generate(runner, "none", prompt, settings["tokens"])
-        actual, statistics = _generate(runner, draft, prompt, settings["tokens"])
         compared += len(expected)
-        if actual != expected:
-            differing.append(text)
-        for index, count in enumerate(statistics.proposed):
-            proposed[index] += count
-            accepted[index] += statistics.accepted[index]
+        for kind, counts in counted.items():
+            actual, statistics = _generate(runner, kind, prompt, settings["tokens"])
+            counts.add(statistics)
+            if actual != expected and text not in differing:
+                differing.append(text)
     settings["report"]("timing steps of the pair")
     # Measured again, now that both are open as they will be served, and in turn.
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
@@ -56,14 +60,33 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         "lossless": not differing,
         "differing_prompts": differing,
         "compared_tokens": compared,
-        "acceptance": [
-            round(stood / count, 4)
-            for stood, count in zip(accepted, proposed, strict=True)
-            if count
-        ],
-        "tested_proposals": [count for count in proposed if count],
+        **counted[draft].figures(),
+        "experts": {name: counted[name].figures() for name in experts},
     }
     (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+@dataclass
+class _Counts:
+    """What became of a draft's proposals, by position."""
+
+    proposed: list[int] = field(default_factory=lambda: [0] * LONGEST_DRAFT)
+    accepted: list[int] = field(default_factory=lambda: [0] * LONGEST_DRAFT)
+
+    def add(self, statistics: Statistics) -> None:
+        for index, count in enumerate(statistics.proposed):
+            self.proposed[index] += count
+            self.accepted[index] += statistics.accepted[index]
+
+    def figures(self) -> dict[str, object]:
+        return {
+            "acceptance": [
+                round(stood / count, 4)
+                for stood, count in zip(self.accepted, self.proposed, strict=True)
+                if count
+            ],
+            "tested_proposals": [count for count in self.proposed if count],
+        }
 
 
 def _generate(

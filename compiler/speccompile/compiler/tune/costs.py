@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from speccompile.runtime.costmodel import Costs, best_draft_length, step_ms
+from speccompile.compiler.default_draft import default_draft
+from speccompile.runtime.costmodel import Costs, step_ms
 from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.measurements import Defaults
 from speccompile.runtime.runner import Runner
@@ -17,7 +18,6 @@ __all__ = ["best_tree", "defaults", "measure_costs"]
 
 _ROWS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
 _CONTEXT = 256
-_LONGEST = 8
 
 
 def measure_costs(runner: Runner) -> dict[str, dict[int, float]]:
@@ -40,20 +40,17 @@ def measure_costs(runner: Runner) -> dict[str, dict[int, float]]:
 def defaults(
     manifest: Manifest,
     costs: Mapping[str, Costs],
-    acceptance: Sequence[float],
+    acceptance: Mapping[str, Sequence[float]],
     before: Defaults,
 ) -> Defaults:
-    """As a build chooses them: a length that the recipe fixes stays, and so do n-grams."""
-    if "draft" not in manifest.engines or _fixed_length(manifest) is not None:
+    """As a build chooses them: a length that the recipe fixes stays, and so do n-grams.
+
+    `acceptance` is that of every draft, by the name of its engine.
+    """
+    lengths = _fixed_lengths(manifest)
+    if not manifest.drafts or (not manifest.experts and lengths["draft"] is not None):
         return before
-    length = best_draft_length(
-        acceptance,
-        costs["draft"],
-        costs["target"],
-        _LONGEST,
-        shares_cache=manifest.engines["draft"].shares_cache,
-    )
-    return Defaults("model" if length else "none", length)
+    return default_draft(manifest, costs, acceptance, lengths)
 
 
 def best_tree(
@@ -79,9 +76,16 @@ def _padded(costs: Costs, least: int) -> dict[int, float]:
     }
 
 
-def _fixed_length(manifest: Manifest) -> int | None:
+def _fixed_lengths(manifest: Manifest) -> dict[str, int | None]:
+    """By draft, where the recipe says one."""
+    lengths: dict[str, int | None] = dict.fromkeys(manifest.drafts)
     match manifest.provenance:
         case {"recipe": {"draft": {"length": int(length)}}}:
-            return length
-        case _:
-            return None
+            lengths["draft"] = length
+    match manifest.provenance:
+        case {"recipe": {"draft": {"experts": [*experts]}}}:
+            for expert in experts:
+                match expert:
+                    case {"name": str(name), "length": int(length)}:
+                        lengths[name] = length
+    return lengths

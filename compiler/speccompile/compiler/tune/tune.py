@@ -89,7 +89,8 @@ def tune(
     total = len(prompts) * request.max_new_tokens
     progress(0, total, "cost by rows")
     costs, before = measure_costs(runner), runner.measurements
-    found, acceptance, predictor = None, before.acceptance, dict[str, bytes]()
+    found, predictor = None, dict[str, bytes]()
+    acceptance, experts = before.acceptance, {**before.experts}
     if prompts:
         session = runner.session(draft)
         if not isinstance(session, Session):
@@ -104,13 +105,19 @@ def tune(
         found = _surveyed(runner, observed, draft, costs, request.sampling.seed, force)
         if found.fit and found.stored:
             predictor = {PREDICTOR_FILE: found.fit.predictor.to_bytes()}
+        surveyed = tuple(round(share, 4) for share in found.acceptance)
         if draft == ("model" if "draft" in runner.roles else "ngram"):
-            acceptance = tuple(round(share, 4) for share in found.acceptance)
+            acceptance = surveyed
+        elif draft in runner.manifest.experts:
+            experts[draft] = surveyed
     measurements = replace(
         before,
         cost_ms=costs,
         acceptance=acceptance,
-        defaults=defaults(runner.manifest, costs, acceptance, before.defaults),
+        experts=experts,
+        defaults=defaults(
+            runner.manifest, costs, {"draft": acceptance, **experts}, before.defaults
+        ),
     )
     figures = _document(runner.artifact, conditions, found)
     store(runner.artifact, measurements, {TUNE_FILE: figures, **predictor})
@@ -120,13 +127,15 @@ def tune(
 def _surveyed(
     runner: Runner, observed: Survey, draft: str, costs: Mapping[str, Costs], seed: int, force: bool
 ) -> Surveyed:
-    by_model = draft == "model"
+    models = runner.models(draft)  # one, or none for what follows from the text
     profile, target = observed.profile(), costs["target"]
-    drafting = costs["draft"] if by_model else {}
-    shares = by_model and runner.manifest.engines["draft"].shares_cache
+    drafting = costs[models[0]] if models else {}
+    shares = bool(models) and runner.manifest.engines[models[0]].shares_cache
     chain = best_tree([level[:1] for level in profile], target, drafting, shares_cache=shares)
     tree = best_tree(profile, target, drafting, shares_cache=shares)
-    fitted = fit(observed.examples, seed) if observed.examples else None
+    # What an expert's signals mean is not what the draft's do, which a predictor is kept for.
+    fits = bool(observed.examples) and draft not in runner.manifest.experts
+    fitted = fit(observed.examples, seed) if fits else None
     return Surveyed(
         draft,
         observed.prompts,

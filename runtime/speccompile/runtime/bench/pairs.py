@@ -37,7 +37,6 @@ __all__ = [
 COST_ROWS = range(1, 10)
 """Row counts whose cost is measured: a plain step up to a root with eight proposals."""
 
-_BY_MODEL = ("model", "union", "hedge")
 _PLAIN_FIRST = (False, True)
 _SPECULATIVE_FIRST = (True, False)
 
@@ -47,6 +46,10 @@ class Opener(Protocol):
 
     def session(self, draft: str | None = None) -> AnySession:
         """A new sequence with nothing in its caches."""
+        ...
+
+    def models(self, draft: str) -> Sequence[str]:
+        """The names of the engines that a draft asks."""
         ...
 
     def engine(self, role: str) -> Engine:
@@ -192,7 +195,7 @@ def run_bench(
     budget: float | None = None,
     progress: Progress = silent,
 ) -> BenchResult:
-    """Decode every prompt plainly and with `draft`, one of `DRAFTS`, `rounds` times.
+    """Decode every prompt plainly and with `draft`, one of `Runner.drafts`, `rounds` times.
 
     Without a draft length in the `request`, a session's controller decides how much is drafted.
     The order within a pair alternates, so that a machine which slows down or heats up favours
@@ -216,8 +219,7 @@ def run_bench(
     if not any(pair.comparable for pair in pairs):
         raise RequestError(NOTHING_TO_COMPARE)
     progress(total - 1, total, "cost by rows")
-    roles = ("target", "draft") if draft in _BY_MODEL else ("target",)
-    engines = {role: opener.engine(role) for role in roles}
+    engines = {role: opener.engine(role) for role in ("target", *opener.models(draft))}
     room = min(engine.capacity for engine in engines.values()) - COST_ROWS[-1]
     context = [*prompts[0], *warm.plain.tokens][:room]
     cost_ms = time_rows(engines, context, COST_ROWS)

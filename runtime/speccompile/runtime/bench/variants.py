@@ -31,7 +31,7 @@ class Drafting(Protocol):
 
 @dataclass(frozen=True)
 class Variant:
-    """A draft, one of `DRAFTS`, and who decides how much it proposes.
+    """A draft, one of `Runner.drafts`, and who decides how much it proposes.
 
     The controller lives through a whole benchmark, as it would in a service, and goes on learning
     from request to request. Nobody decides about plain decoding.

@@ -26,9 +26,9 @@ class ModelDraft:
     the tokens that it has rows for, become leaves beside that path; they cost the draft nothing.
     """
 
-    name = "model"
-
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, name: str = "model") -> None:
+        """`name` tells several of one artifact apart."""
+        self.name = name
         self._engine = MeteredEngine(engine)
         self._rows: list[int] = []  # the tokens in the engine's cache
         self._agreed = 0  # how many of them are known to be the sequence's

@@ -20,9 +20,9 @@ __all__ = ["SharedCacheDraft"]
 class SharedCacheDraft(ModelDraft):
     """A `ModelDraft` that begins every round where the target stands."""
 
-    def __init__(self, engine: CacheSharer, target: Engine) -> None:
+    def __init__(self, engine: CacheSharer, target: Engine, name: str = "model") -> None:
         """`engine` works on the cache of `target`."""
-        super().__init__(engine)
+        super().__init__(engine, name)
         self._sharer, self._target = engine, target
 
     def start(self, prompt: Sequence[int]) -> None:

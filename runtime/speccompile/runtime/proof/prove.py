@@ -16,7 +16,7 @@ from speccompile.runtime.proof.rows import check_rollback, check_rows, tokens_ne
 from speccompile.runtime.proof.sampled import check_sampling
 from speccompile.runtime.proof.stream import check_stream
 from speccompile.runtime.proof.variants import Variant
-from speccompile.runtime.runner import DRAFTS, Runner
+from speccompile.runtime.runner import Runner
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import AnySession
 
@@ -24,8 +24,6 @@ __all__ = ["LEVELS", "Plan", "prove"]
 
 LEVELS = {"exact": 0, "sampling": 1, "seeded": 2, "greedy": 3, "stream": 4}
 """The levels of those checks that are a level; the others are what these rest on."""
-
-_LOOKUPS = ("ngram", "suffix")  # drafts without a model
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class _Proof:
         self._runner, self._plan = runner, plan
         self._progress, self._ledger = progress, ledger
         self._prompts = _encoded(runner, texts, plan)
-        self._kinds = _drafts(plan, "draft" in runner.roles)
+        self._kinds = _drafts(runner, plan)
         self._target = runner.engine("target")
         self._drafted = "draft" in runner.roles
         pair = runner.placement.pair if runner.placement else None
@@ -209,12 +207,15 @@ class _Proof:
         return 0.0 if self._coarse is None else tie_tolerance(self._rows_found)
 
 
-def _drafts(plan: Plan, drafted: bool) -> tuple[str, ...]:
-    able = tuple(kind for kind in DRAFTS if kind in _LOOKUPS or (drafted and kind != "none"))
+def _drafts(runner: Runner, plan: Plan) -> tuple[str, ...]:
+    able = tuple(draft for draft in runner.drafts if draft != "none")
     if plan.draft is None:
         return able
     if plan.draft not in able:
-        raise RequestError("the artifact has no draft model; check with --draft ngram")
+        runner.models(plan.draft)  # which refuses what no artifact has
+        raise RequestError(
+            f"draft {plan.draft!r} cannot be checked here; choose one of {', '.join(able)}"
+        )
     return (plan.draft,)
 
 

@@ -41,13 +41,13 @@ def test_padded_steps_have_the_cost_of_what_they_are_padded_to(
 def test_the_length_follows_from_the_costs_unless_the_recipe_says_it(runner: Runner) -> None:
     manifest, before = runner.manifest, Defaults("model", 7)
     table = {"target": TARGET, "draft": DRAFT}
-    assert defaults(manifest, table, (0.9,), before) == Defaults("model", 3)
-    assert defaults(manifest, table, (0.01,), before) == Defaults("none", 0)
+    assert defaults(manifest, table, {"draft": (0.9,)}, before) == Defaults("model", 3)
+    assert defaults(manifest, table, {"draft": (0.01,)}, before) == Defaults("none", 0)
     fixed = replace(manifest, provenance={"recipe": {"draft": {"length": 7}}})
-    assert defaults(fixed, table, (0.01,), before) == before
+    assert defaults(fixed, table, {"draft": (0.01,)}, before) == before
     alone: dict[str, EngineInfo] = {"target": manifest.engines["target"]}
     lookup = Defaults("ngram", 4)
-    assert defaults(_with(manifest, alone), {"target": TARGET}, (0.9,), lookup) == lookup
+    assert defaults(_with(manifest, alone), {"target": TARGET}, {"draft": (0.9,)}, lookup) == lookup
 
 
 def test_a_tree_is_no_larger_than_costs_were_measured() -> None:

@@ -25,6 +25,9 @@ class FakeOpener:
         engine.rollback(0)
         return Session(engine, None if draft == "none" else CountingDraft())
 
+    def models(self, draft: str) -> tuple[str, ...]:
+        return () if draft == "ngram" else ("draft",)
+
     def engine(self, role: str) -> Engine:
         return CountingEngine()
 
