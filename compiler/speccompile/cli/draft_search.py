@@ -35,6 +35,13 @@ def _layers(
     return tuple(tuple(map(int, each.split(","))) for each in values)
 
 
+def _writable(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse a file without a folder now, not after the search."""
+    if value and not (folder := Path(value).absolute().parent).is_dir():
+        raise click.BadParameter(f"{folder}: is not a folder", ctx, param)
+    return value
+
+
 @click.command("search")
 @click.argument("recipe")
 @click.option(
@@ -78,7 +85,13 @@ def _layers(
     type=click.FloatRange(min=0.0),
     help="Stop in time and show what is known by then; the same command goes on.",
 )
-@click.option("--json", "json_file", metavar="FILE", help="Write the figures; - prints them alone.")
+@click.option(
+    "--json",
+    "json_file",
+    metavar="FILE",
+    callback=_writable,
+    help="Write the figures; - prints them alone.",
+)
 @cache_option
 @click.option("-q", "--quiet", is_flag=True, help="Print the result, but no progress.")
 def search(
@@ -128,14 +141,13 @@ def search(
         "host": vars(host.describe()),
     }
     document = json.dumps(search_document(conditions, searched), indent=1)
-    if json_file == "-":
-        click.echo(document)
-    elif json_file:
-        _write(Path(json_file), document + "\n")
+    if json_file:
+        _write(json_file, document + "\n")
 
 
-def _write(path: Path, text: str) -> None:
+def _write(file: str, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        with click.open_file(file, "w", encoding="utf-8") as stream:
+            stream.write(text)
     except OSError as error:
-        raise SpeccompileError(f"{path}: {error.strerror}") from error
+        raise SpeccompileError(f"{file}: {error.strerror}") from error

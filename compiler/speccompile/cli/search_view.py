@@ -52,7 +52,7 @@ def search_document(conditions: Mapping[str, Any], searched: Searched) -> dict[s
     """All figures, as JSON; costs are in milliseconds where they were measured."""
     return {
         "conditions": dict(conditions),
-        "target": asdict(searched.target.provenance),
+        "target": asdict(searched.target),
         "pace": asdict(searched.pace),
         "own": asdict(searched.own),
         "rungs": [

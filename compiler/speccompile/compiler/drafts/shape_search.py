@@ -28,7 +28,7 @@ from speccompile.compiler.drafts.student import Student, open_target
 from speccompile.compiler.drafts.training import Schedule
 from speccompile.compiler.drafts.trials import Trials
 from speccompile.compiler.recipe import DistilTable, Recipe
-from speccompile.compiler.sources.checkpoint import Checkpoint
+from speccompile.compiler.sources.checkpoint import Provenance
 from speccompile.runtime.artifact import Artifact
 
 __all__ = ["Rung", "SearchObserver", "Searched", "ShapeSearch", "Trial", "search_shapes"]
@@ -109,7 +109,7 @@ class Searched:
     """The `rungs` of a search, of which the last one's first trial is the best; `own` is the
     recipe's shape. Where time was up it is not `done`, and the same call goes on."""
 
-    target: Checkpoint
+    target: Provenance
     own: Shape
     pace: Pace
     rungs: Sequence[Rung]
@@ -155,7 +155,7 @@ def search_shapes(
     shares = {each: weight_share(config, len(each.layers), each.vocabulary) for each in shapes}
     search = ShapeSearch(_trials(answers, settings, tokenizer), pace, shares)
     rungs = list(search.rungs(tokens, until=until, observer=observer))
-    return Searched(target, own_shape(settings, config), pace, rungs)
+    return Searched(target.provenance, own_shape(settings, config), pace, rungs)
 
 
 def _trials(answers: Answers, settings: DistilTable, tokenizer: Tokenizer) -> Trials:
