@@ -35,7 +35,8 @@ def print_searched(console: Console, searched: Searched) -> None:
         return
     predicted = best.prediction
     rate = f", {predicted.tokens_per_second:.1f} tokens/s" if searched.pace.measured else ""
-    how = "in proportion to a measured one" if searched.pace.measured else "by the weights it reads"
+    known = searched.pace.cheaper != 1.0
+    how = "in proportion to a measured one" if known else "by the weights it reads"
     own = ", the recipe's own shape" if best.shape == searched.own else ""
     console.print(
         f"Fastest{own}: {predicted.speedup:.2f}x plain decoding at {predicted.length} tokens "
