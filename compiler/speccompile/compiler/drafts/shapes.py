@@ -32,8 +32,8 @@ class Space:
     """Shapes to choose among: each of `counts` layers, from the ends of the target and evenly
     spread over it, and each of `layers`, with each of the `vocabularies`.
 
-    Without counts and layers, counts are those of 2, 4 and 8 that are less than the target's;
-    without vocabularies, they are 4,096 and 16,384.
+    Without counts and layers, counts are those of 2, 4 and 8 that are less than the target's, or
+    else 1; without vocabularies, they are 4,096 and 16,384.
     """
 
     counts: Sequence[int] = ()
@@ -57,9 +57,8 @@ class Space:
                 )
         if wrong := [count for count in self.counts if count > depth]:
             raise SpeccompileError(f"--count is {wrong[0]}, but the target has {depth} layers")
-        named = self.counts or self.layers
-        counts = self.counts if named else [count for count in _COUNTS if count < depth]
-        for count in counts:
+        fewer = [count for count in _COUNTS if count < depth] or [1]
+        for count in self.counts if self.counts or self.layers else fewer:
             yield default_layers(count, depth)
             yield spread(count, depth)
         yield from self.layers

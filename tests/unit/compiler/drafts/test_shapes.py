@@ -40,6 +40,9 @@ def test_every_shape_comes_once_and_first_the_recipes_own() -> None:
 def test_without_being_told_it_takes_counts_that_the_target_has() -> None:
     found = Space().shapes(SETTINGS, CONFIG)
     assert {len(each.layers) for each in found[1:]} == {2, 4}
+    small = tiny("llama-tied", num_hidden_layers=2).config
+    found = Space(vocabularies=(300,)).shapes(DistilTable(layers=(1,)), small)
+    assert found[1:] == [Shape((0,), 300)]  # what was asked for takes part
 
 
 def test_layers_that_are_not_there_are_refused() -> None:
