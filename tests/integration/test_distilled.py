@@ -104,3 +104,60 @@ def test_what_does_not_fit_is_refused(draft: Path, artifact: Path, cache: Path) 
         failed = CliRunner().invoke(cli, how)
         assert "prompt 1 has" in str(failed.exception)
         assert "lower --tokens" in str(failed.exception)
+
+
+def test_a_search_tells_which_shape_it_should_have(
+    recipe_file: Path, artifact: Path, cache: Path, tmp_path: Path
+) -> None:
+    recipe, figures = tmp_path / "tiny.toml", tmp_path / "found.json"
+    recipe.write_text(recipe_file.read_text("utf-8") + _DISTIL, encoding="utf-8")
+    how = ["draft", "search", str(recipe), "--cache", str(cache), "--tokens", "1000"]
+    how += ["--count", "1", "--count", "2", "--vocabulary", "400", "--json", str(figures)]
+    stopped = CliRunner().invoke(cli, [*how, "--minutes", "0"])
+    assert "Not all is tried yet" in stopped.stdout, stopped.output
+    assert json.loads(figures.read_text("utf-8"))["best"] is None
+    done = CliRunner().invoke(cli, how)
+    assert done.exit_code == 0, done.output
+    assert "by the weights it reads" in " ".join(done.stdout.split())
+    document = json.loads(figures.read_text("utf-8"))
+    [rung] = document["rungs"]
+    shapes = [trial["shape"] for trial in rung["trials"]]
+    assert sorted(shape["layers"] for shape in shapes) == [[0], [0, 1], [1]]
+    assert document["best"]["shape"] == shapes[0]
+    lines = done.stdout.split("For the recipe:")[1].strip()
+    assert lines == f"[distil]\nlayers = {shapes[0]['layers']}\nvocabulary = 400"
+    again = CliRunner().invoke(cli, [*how, "--measured", str(artifact)])
+    measured = json.loads(figures.read_text("utf-8"))["rungs"][0]["trials"]
+    assert "in proportion to a measured one" in " ".join(again.stdout.split()), again.output
+    assert all(trial["prediction"]["tokens_per_second"] > 0 for trial in measured)
+    for trial in measured:  # what was learned is known
+        assert trial["acceptance"] in [each["acceptance"] for each in rung["trials"]]
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (("--layers", "2"), "--layers has 2, but the target's are 0 to 1"),
+        (("--count", "3"), "--count is 3, but the target has 2 layers"),
+        (("--vocabulary", "9"), "vocabulary is 9, but"),
+    ],
+)
+def test_a_space_that_does_not_fit_the_target_is_refused_before_it_is_asked(
+    option: tuple[str, str], message: str, recipe_file: Path, tmp_path: Path
+) -> None:
+    recipe = tmp_path / "tiny.toml"
+    recipe.write_text(recipe_file.read_text("utf-8") + _DISTIL, encoding="utf-8")
+    how = ["draft", "search", str(recipe), "--cache", str(tmp_path), *option]
+    refused = CliRunner().invoke(cli, how)
+    assert refused.exit_code != 0
+    assert message in str(refused.exception)
+    assert not (tmp_path / "drafts").exists()
+
+
+def test_a_layer_that_the_target_lacks_is_refused(recipe_file: Path, tmp_path: Path) -> None:
+    recipe = tmp_path / "tiny.toml"
+    text = recipe_file.read_text("utf-8") + _DISTIL.replace("layers = [1]", "layers = [2]")
+    recipe.write_text(text, encoding="utf-8")
+    how = ["draft", "distil", str(recipe), "-o", str(tmp_path / "x"), "--cache", str(tmp_path)]
+    refused = CliRunner().invoke(cli, how)
+    assert "distil.layers has 2, but the target's are 0 to 1" in str(refused.exception)

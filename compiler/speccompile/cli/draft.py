@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 from rich.table import Table
 
 from speccompile.cli.draft_evaluate import evaluate
+from speccompile.cli.draft_search import search
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
@@ -23,8 +21,7 @@ from speccompile.runtime.artifact import open_artifact
 if TYPE_CHECKING:
     from speccompile.compiler.drafts.acceptance import Acceptance
     from speccompile.compiler.drafts.distil import Distilled
-    from speccompile.compiler.drafts.shared import Shared, SharedObserver
-    from speccompile.compiler.drafts.training import Trainer
+    from speccompile.compiler.drafts.shared import Shared
 
 __all__ = ["command"]
 
@@ -35,6 +32,7 @@ def command() -> None:
 
 
 command.add_command(evaluate)
+command.add_command(search)
 
 
 _output = click.option(
@@ -67,10 +65,11 @@ def distil(
     tables, learn from that. RECIPE, a file or a name of the catalogue, may say how in a table
     [distil]. Stopped at any time, it goes on from its last few minutes.
     """
+    from speccompile.cli.draft_progress import draft_progress
     from speccompile.compiler.drafts.distil import distil as make
 
     loaded = load_recipe(recipe)
-    with _progress(Console(stderr=True, quiet=quiet)) as observer:
+    with draft_progress(Console(stderr=True, quiet=quiet)) as observer:
         made = make(
             loaded,
             output,
@@ -108,10 +107,11 @@ def shared(
     their norms are trained. RECIPE, a file or a name of the catalogue, may say how in a table
     [shared]. Stopped at any time, it goes on from its last few minutes.
     """
+    from speccompile.cli.draft_progress import draft_progress
     from speccompile.compiler.drafts.shared import share
 
     loaded = load_recipe(recipe)
-    with _progress(Console(stderr=True, quiet=quiet)) as observer:
+    with draft_progress(Console(stderr=True, quiet=quiet)) as observer:
         made = share(
             loaded,
             output,
@@ -184,46 +184,3 @@ def _print_end(console: Console, folder: Path, *, done: bool) -> None:
         console.print(f'Use it in a recipe: draft.source = "{folder}"')
     else:
         console.print("Not all is learned yet: the same command goes on.", style="yellow")
-
-
-@contextmanager
-def _progress(console: Console) -> Generator[SharedObserver]:
-    from speccompile.compiler.drafts.shared import SharedObserver
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-
-    class Watching(SharedObserver):
-        def fetching(self, message: str) -> None:
-            bar.update(task, description=message)
-
-        def responding(self, done: int, total: int, tokens: int) -> None:
-            doing = f"answers, {tokens:,} tokens"
-            bar.update(task, completed=done, total=total, description=doing)
-
-        def reading(self, done: int, total: int) -> None:
-            doing = f"reading {total:,} answers once"
-            bar.update(task, completed=done, total=total, description=doing)
-
-        def searching(self, layers: int, share: float) -> None:
-            doing = f"leaving out one of {layers} layers"
-            bar.update(task, completed=share, total=1.0, description=doing)
-
-        def training(self, trainer: Trainer) -> None:
-            doing = "learning"
-            if trainer.curve:
-                last = trainer.curve[-1]
-                doing = (
-                    f"learning, loss {last.loss:.2f}, acceptance {last.positions[0]:.2f}, "
-                    f"{last.tokens_a_round:.2f} tokens a round"
-                )
-            tokens = trainer.schedule.tokens
-            bar.update(task, completed=trainer.seen, total=tokens, description=doing)
-
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("opening", total=None)
-        yield Watching()

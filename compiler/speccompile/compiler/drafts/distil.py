@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 from speccompile.compiler.drafts.acceptance import Acceptance, Point
 from speccompile.compiler.drafts.answers import Answers, AnswersObserver, answers_of, open_asked
 from speccompile.compiler.drafts.arithmetic import working_type
+from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.folder import OWN, in_int8, write_draft
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shared_student import SharedStudent
@@ -23,8 +25,9 @@ from speccompile.compiler.drafts.target_caches import TargetCaches
 from speccompile.compiler.drafts.training import Schedule, Trainer, stands
 from speccompile.compiler.recipe import DistilTable, Recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
+from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["Distilled", "Observer", "distil"]
+__all__ = ["Distilled", "Observer", "check_layers", "distil", "layers_of", "student_of"]
 
 _POINTS = 24  # of the curve
 _GLANCED = 3  # every so many held-out answers one is looked at for it
@@ -67,9 +70,10 @@ def distil(
     started, settings = time.monotonic(), recipe.distil or DistilTable()
     until = started + seconds if seconds is not None else float("inf")
     target = open_asked(recipe, cache, observer.fetching)
-    layers = settings.layers or default_layers(settings.count, target.config.layers)
+    layers = layers_of(settings, target.config.layers)
     answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
-    student = _student(target, layers, answers.vocabulary, settings)
+    opened = partial(open_target, target.config, target.tensor)
+    student = student_of(target, opened, layers, answers.vocabulary, settings)
     answers = _read_once(answers, student, observer)
     trainer = Trainer(
         student,
@@ -87,6 +91,35 @@ def distil(
     distilled = Distilled(folder, tuple(layers), done, trainer.seen, trainer.curve, found, again)
     _write(distilled, trainer, answers, settings)
     return distilled
+
+
+def layers_of(settings: DistilTable, layers: int) -> tuple[int, ...]:
+    """Which of a target's `layers` a draft is made of. Raises SpeccompileError for one that it
+    lacks."""
+    chosen = settings.layers or default_layers(settings.count, layers)
+    check_layers("distil.layers", chosen, layers)
+    return chosen
+
+
+def check_layers(key: str, chosen: Sequence[int], layers: int) -> None:
+    """Raise SpeccompileError where a target of so many `layers` lacks one `chosen` by `key`."""
+    if wrong := [layer for layer in chosen if not 0 <= layer < layers]:
+        raise SpeccompileError(f"{key} has {wrong[0]}, but the target's are 0 to {layers - 1}")
+
+
+def student_of(
+    target: Checkpoint,
+    opened: Callable[[], Decoder],
+    layers: Sequence[int],
+    vocabulary: Tensor,
+    settings: DistilTable,
+) -> Student:
+    """One that begins as `layers` of the target; it is `opened` where the student works in its
+    cache."""
+    if settings.cache == "own":
+        return Student.of(target.config, target.tensor, layers, vocabulary)
+    own = OWN["distilled"]
+    return SharedStudent.sharing(opened(), target.tensor, layers, vocabulary, trains=own)
 
 
 def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: DistilTable) -> None:
@@ -113,16 +146,6 @@ def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: D
         kind="distilled",
         layers=distilled.layers if settings.cache == "target" else (),
     )
-
-
-def _student(
-    target: Checkpoint, layers: Sequence[int], vocabulary: Tensor, settings: DistilTable
-) -> Student:
-    if settings.cache == "own":
-        return Student.of(target.config, target.tensor, layers, vocabulary)
-    decoder = open_target(target.config, target.tensor)
-    own = OWN["distilled"]
-    return SharedStudent.sharing(decoder, target.tensor, layers, vocabulary, trains=own)
 
 
 def _read_once(answers: Answers, student: Student, observer: Observer) -> Answers:
