@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 
 from speccompile.compiler.drafts.acceptance import Acceptance
 from speccompile.compiler.drafts.answers import Answers, answers_of, open_asked
+from speccompile.compiler.drafts.arithmetic import working_type
 from speccompile.compiler.drafts.asking import learned_tokens
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.distil import Observer, student_of
@@ -174,6 +175,6 @@ def _trials(answers: Answers, settings: DistilTable, tokenizer: Tokenizer) -> Tr
         answers.taught,
         answers.tested[::_TESTED],
         Schedule(settings.tokens, rate=settings.rate, seed=settings.seed),
-        [target.provenance.sha256, answers.names, settings.cache],
+        [target.provenance.sha256, answers.names, settings.cache, str(working_type())],
         answers.folder,
     )
