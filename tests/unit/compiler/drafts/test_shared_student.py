@@ -88,7 +88,8 @@ def _drafted(one: SharedStudent, tokens: torch.Tensor, row: int, place: int) -> 
     turn = (row - place) % DEPTH
     rows = torch.zeros(1, row + 1, dtype=torch.bool)
     rows[0, row] = True
-    lesson = Lesson(tokens[:, : row + 1], rows, *[torch.empty(0)] * 3)
+    nothing = torch.empty(0)
+    lesson = Lesson(tokens[:, : row + 1], rows, nothing, nothing, nothing)
     return int(one.logits(lesson, turn).argmax())
 
 
