@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -78,14 +79,8 @@ def _padded(costs: Costs, least: int) -> dict[int, float]:
 
 def _fixed_lengths(manifest: Manifest) -> dict[str, int | None]:
     """By draft, where the recipe says one."""
-    lengths: dict[str, int | None] = dict.fromkeys(manifest.drafts)
-    match manifest.provenance:
-        case {"recipe": {"draft": {"length": int(length)}}}:
-            lengths["draft"] = length
-    match manifest.provenance:
-        case {"recipe": {"draft": {"experts": [*experts]}}}:
-            for expert in experts:
-                match expert:
-                    case {"name": str(name), "length": int(length)}:
-                        lengths[name] = length
-    return lengths
+    recipe: Any = manifest.provenance.get("recipe") or {}
+    draft = recipe.get("draft") or {}
+    written = {"draft": draft, **{table["name"]: table for table in draft.get("experts", ())}}
+    lengths = {name: written.get(name, {}).get("length") for name in manifest.drafts}
+    return {name: length if isinstance(length, int) else None for name, length in lengths.items()}

@@ -45,6 +45,10 @@ def test_the_length_follows_from_the_costs_unless_the_recipe_says_it(runner: Run
     assert defaults(manifest, table, {"draft": (0.01,)}, before) == Defaults("none", 0)
     fixed = replace(manifest, provenance={"recipe": {"draft": {"length": 7}}})
     assert defaults(fixed, table, {"draft": (0.01,)}, before) == before
+    experts = {"code": manifest.engines["draft"], **manifest.engines}
+    several = _with(fixed, experts)
+    figures = {"draft": (0.01,), "code": (0.9,)}
+    assert defaults(several, {**table, "code": DRAFT}, figures, before) == Defaults("code", 3)
     alone: dict[str, EngineInfo] = {"target": manifest.engines["target"]}
     lookup = Defaults("ngram", 4)
     assert defaults(_with(manifest, alone), {"target": TARGET}, {"draft": (0.9,)}, lookup) == lookup
