@@ -1,0 +1,43 @@
+"""A vocabulary learned from a task's own text, in the form of T5's SentencePiece models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import Unigram
+from tokenizers.processors import TemplateProcessing
+from tokenizers.trainers import UnigramTrainer
+
+from speccompile.runtime.errors import SpeccompileError
+
+__all__ = ["END", "PAD", "UNKNOWN", "learn_pieces"]
+
+PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
+"""The tokens 0, 1 and 2."""
+
+
+def learn_pieces(texts: Iterable[str], size: int) -> Tokenizer:
+    """A unigram model of at most `size` pieces, which ends every text with `END`.
+
+    Raises SpeccompileError where the texts have more characters than that.
+    """
+    tokenizer = Tokenizer(Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    trainer = UnigramTrainer(
+        vocab_size=size,
+        special_tokens=[PAD, END, UNKNOWN],
+        unk_token=UNKNOWN,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() > size:
+        raise SpeccompileError(
+            f"t5.vocabulary is {size}, but the characters of the task's text alone are "
+            f"{tokenizer.get_vocab_size()}; raise it"
+        )
+    tokenizer.post_processor = TemplateProcessing(
+        single=["$A", END], pair=["$A", END, "$B", END], special_tokens=[(END, 1)]
+    )
+    return tokenizer
