@@ -14,6 +14,7 @@ from rich.progress import Progress as Bar
 from rich.table import Table
 
 from speccompile.cli.draft_evaluate import evaluate
+from speccompile.cli.draft_t5 import t5
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
@@ -35,6 +36,7 @@ def command() -> None:
 
 
 command.add_command(evaluate)
+command.add_command(t5)
 
 
 _output = click.option(

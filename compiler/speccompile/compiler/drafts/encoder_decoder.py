@@ -1,5 +1,5 @@
-"""An encoder-decoder in torch, to train and to answer with in batches: the parts that `emit_encoder`
-emits, with T5's position bias."""
+"""An encoder-decoder in torch, to train and to answer with in batches: the parts that
+`emit_encoder` emits, with T5's position bias."""
 
 from __future__ import annotations
 

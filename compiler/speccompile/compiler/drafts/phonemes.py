@@ -19,7 +19,7 @@ from speccompile.runtime.errors import SpeccompileError
 __all__ = ["Pair", "read_dictionary", "sentences", "split_words"]
 
 _ENTRY = re.compile(r"([a-z][a-z']*) ([A-Z]+[0-2]?(?: [A-Z]+[0-2]?)*)(?: #.*)?")
-_LENGTHS = (4, 10)  # words of a sentence
+_MOST = 8  # words of a sentence
 _FEWEST = 100  # words
 _LETTERS = {
     **{"AA": "ɑ", "AE": "æ", "AH": "ʌ", "AO": "ɔ", "AW": "aʊ", "AY": "aɪ", "B": "b", "CH": "tʃ"},
@@ -68,11 +68,12 @@ def split_words(words: Mapping[str, str], share: float) -> tuple[dict[str, str],
     return sides
 
 
-def sentences(words: Mapping[str, str], seed: int) -> Iterator[Pair]:
-    """Without end; every word comes once before one comes again."""
+def sentences(words: Mapping[str, str], seed: int, *, fewest: int = 1) -> Iterator[Pair]:
+    """Of one word to eight, and of no fewer than `fewest`, without end; every word comes once
+    before one comes again. On short ones a model finds where in a text its answer stands."""
     rng, names, rest = np.random.default_rng(seed), sorted(words), list[str]()
     while True:
-        count = int(rng.integers(_LENGTHS[0], _LENGTHS[1] + 1))
+        count = int(rng.integers(fewest, _MOST + 1))
         if len(rest) < count:
             rest = [names[at] for at in rng.permutation(len(names))] + rest
         chosen = [rest.pop() for _ in range(count)]

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from speccompile.compiler.decoder import DecoderConfig, is_norm, tensor_shapes
 from speccompile.compiler.drafts.encoder_decoder import EncoderDecoder
-from speccompile.compiler.drafts.lesson import Lesson
 from speccompile.compiler.drafts.student import Student
 
 __all__ = ["Translator"]
@@ -35,7 +34,8 @@ class Translator(Student):
         projections drawn so that rows and scores have a variance of about one."""
         numbers = torch.Generator().manual_seed(seed)
         shapes = tensor_shapes(config)
-        return cls.of(config, {name: _drawn(config, name, shapes[name], numbers) for name in shapes})
+        tensors = {name: _drawn(config, name, shapes[name], numbers) for name in shapes}
+        return cls.of(config, tensors)
 
     def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
         """As a student's: `rows` [B, N] are true from the last token of a source, `</s>`, on."""

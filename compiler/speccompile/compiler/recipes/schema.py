@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_validator
 
 from speccompile.compiler.recipes.fields import (
     Activations,
@@ -28,6 +28,8 @@ from speccompile.compiler.recipes.fields import (
     Smoothing,
     Source,
 )
+from speccompile.compiler.recipes.pair import T5Table
+from speccompile.compiler.recipes.table import Table
 
 __all__ = [
     "ArtifactTable",
@@ -44,12 +46,6 @@ __all__ = [
     "TargetTable",
     "ValidateTable",
 ]
-
-
-class Table(BaseModel):
-    """A table of the file: frozen, of exact types, without unknown keys."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class ModelTable(Table):
@@ -247,6 +243,8 @@ class Recipe(Table):
     """None is the defaults, where a draft is made; a build does not read it."""
     shared: SharedTable | None = None
     """None is the defaults, where such a draft is made; a build does not read it."""
+    t5: T5Table | None = None
+    """Where the pair is trained from nothing; a build does not read it."""
     figures: Annotated[tuple[Figure, ...], Field(strict=False)] = ()
     _origin: Path | None = None
 
@@ -263,11 +261,11 @@ class Recipe(Table):
         """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.
 
         Equal recipes give equal text wherever they lie: `origin` is left out, and paths in its
-        folder are written relative to it. So are `distil` and `shared`, which no build reads.
+        folder are written relative to it. So are `distil`, `shared` and `t5`, which no build reads.
         `layers` is a list of pairs, for their order matters.
         """
         tables = self.model_dump(
-            mode="json", by_alias=True, context=self._origin, exclude={"distil", "shared"}
+            mode="json", by_alias=True, context=self._origin, exclude={"distil", "shared", "t5"}
         )
         return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
