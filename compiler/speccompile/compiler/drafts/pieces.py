@@ -20,7 +20,7 @@ PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
 def learn_pieces(texts: Iterable[str], size: int) -> Tokenizer:
     """A unigram model of at most `size` pieces, which ends every text with `END`.
 
-    Raises SpeccompileError where the texts have more characters than that.
+    Raises SpeccompileError where the texts have more characters than that, or nothing repeats.
     """
     tokenizer = Tokenizer(Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -31,12 +31,12 @@ def learn_pieces(texts: Iterable[str], size: int) -> Tokenizer:
         unk_token=UNKNOWN,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
-    if tokenizer.get_vocab_size() > size:
+    try:
+        tokenizer.train_from_iterator(texts, trainer)
+    except Exception as error:  # tokenizers raises nothing narrower
         raise SpeccompileError(
-            f"t5.vocabulary is {size}, but the characters of the task's text alone are "
-            f"{tokenizer.get_vocab_size()}; raise it"
-        )
+            f"t5.vocabulary is {size}, of which no vocabulary can be learned ({error}); raise it"
+        ) from error
     tokenizer.post_processor = TemplateProcessing(
         single=["$A", END], pair=["$A", END, "$B", END], special_tokens=[(END, 1)]
     )

@@ -8,15 +8,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from safetensors.torch import save_file
+import numpy as np
+from safetensors.numpy import save_file
 from tokenizers import Tokenizer
-from torch import Tensor
 
-from speccompile.compiler.decoder import DecoderConfig
+from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.drafts.pieces import END, PAD, UNKNOWN
 from speccompile.compiler.families.t5 import T5
 from speccompile.compiler.publish import sync_tree
+from speccompile.compiler.quantize import TensorReader
 from speccompile.compiler.sources.digest import file_sha256
 from speccompile.runtime.errors import SpeccompileError
 
@@ -34,28 +34,26 @@ def trained_digest(folder: Path) -> str | None:
 def write_t5(
     folder: Path,
     config: DecoderConfig,
-    tensors: Mapping[str, Tensor],
+    read: TensorReader,
     tokenizer: Tokenizer,
     training: Mapping[str, Any],
 ) -> None:
-    """Write a gated T5 with a tied head, by canonical names, and how it was trained, as JSON.
+    """Write a gated T5 with a tied head, which is `read` by canonical names, and how it was
+    trained, as JSON.
 
     Files that are there stay until all new ones are complete. Raises SpeccompileError where the
     folder cannot be written, or a value is not finite.
     """
+    tensors = {T5.stored(config, name).name: read(name) for name in tensor_shapes(config)}
     for name, values in tensors.items():
-        if not torch.isfinite(values).all():
+        if not np.isfinite(values).all():
             raise SpeccompileError(f"{name}: holds values that are not finite; lower the rate")
     settings = {"pad_token": PAD, "eos_token": END, "unk_token": UNKNOWN, "extra_ids": 0}
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
             new = Path(scratch)
-            stored = {
-                T5.stored(config, name).name: values.detach().contiguous()
-                for name, values in tensors.items()
-            }
-            save_file(stored, new / _WEIGHTS, {"format": "pt"})
+            save_file(tensors, new / _WEIGHTS, {"format": "pt"})
             tokenizer.save(str(new / "tokenizer.json"))
             _write(new / "config.json", _settings(config))
             _write(new / "tokenizer_config.json", settings)
