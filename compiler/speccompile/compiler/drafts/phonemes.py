@@ -18,7 +18,6 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["Pair", "read_dictionary", "sentences", "split_words"]
 
-_ENTRY = re.compile(r"([a-z][a-z']*) ([A-Z]+[0-2]?(?: [A-Z]+[0-2]?)*)(?: #.*)?")
 _MOST = 8  # words of a sentence
 _FEWEST = 100  # words
 _LETTERS = {
@@ -29,6 +28,8 @@ _LETTERS = {
     **{"UH": "ʊ", "UW": "u", "V": "v", "W": "w", "Y": "j", "Z": "z", "ZH": "ʒ"},
 }
 """Of the phonemes of CMUdict."""
+_PHONEME = f"(?:{'|'.join(_LETTERS)})[0-2]?"
+_ENTRY = re.compile(rf"([a-z][a-z']*) ({_PHONEME}(?: {_PHONEME})*)(?: #.*)?")
 _UNSTRESSED = {"AH": "ə", "ER": "ɚ"}
 
 
@@ -42,7 +43,7 @@ class Pair(NamedTuple):
 def read_dictionary(path: Path) -> dict[str, str]:
     """How every word is spoken: of lines ``word PH ON EM ES``, as in CMUdict, a word's first.
 
-    Other pronunciations, ``word(2)``, and entries with other characters are left out. Raises
+    Other pronunciations, ``word(2)``, and entries of other letters or phonemes are left out. Raises
     SpeccompileError for a file with less than a hundred words.
     """
     try:

@@ -21,16 +21,16 @@ __all__ = ["T5DraftTable", "T5ModelTable", "T5Table", "check_trained", "pair_fol
 class T5ModelTable(Table):
     """A gated T5 whose head is its table: its size, and how much it learns."""
 
-    width: int = Field(default=128, ge=16, le=4096)
+    width: int = Field(default=96, ge=16, le=4096)
     """Channels of a row."""
-    inner: int = Field(default=256, ge=16, le=16384)
+    inner: int = Field(default=192, ge=16, le=16384)
     """Channels within a feed-forward."""
     heads: int = Field(default=4, ge=1, le=64)
     """Of attention, which the width is divided among."""
-    encoder_layers: int = Field(default=3, ge=1, le=48)
+    encoder_layers: int = Field(default=2, ge=1, le=48)
     layers: int = Field(default=6, ge=1, le=48)
     """Of the decoder."""
-    tokens: int = Field(default=6_000_000, ge=1)
+    tokens: int = Field(default=1_800_000, ge=1)
     """To learn from: of texts and answers, every time they are read."""
     rate: float = Field(default=3e-3, gt=0.0, le=1.0)
     """The highest learning rate."""
@@ -47,7 +47,7 @@ class T5ModelTable(Table):
 class T5DraftTable(T5ModelTable):
     encoder_layers: int = Field(default=1, ge=1, le=48)
     layers: int = Field(default=1, ge=1, le=48)
-    tokens: int = Field(default=3_000_000, ge=1)
+    tokens: int = Field(default=900_000, ge=1)
 
 
 class T5Table(Table):
