@@ -50,7 +50,7 @@ def t5(recipe: str, minutes: float | None, cache: Path | None, quiet: bool) -> N
             seconds=None if minutes is None else 60.0 * minutes,
             observer=observer,
         )
-    _print(Console(highlight=False), pair, recipe)
+    _print(Console(highlight=False, soft_wrap=True), pair, recipe)
 
 
 def _print(console: Console, pair: TrainedPair, recipe: str) -> None:

@@ -34,7 +34,7 @@ _PROMPTS_FILE = "held-out.txt"
 
 _POINTS = 24  # of a curve
 _GLANCED = 4  # every so many of the tests are looked at for it
-_ROOM = 1024  # tokens of a batch: a training of minutes lacks steps
+_ROOM = 512  # tokens of a batch: a training of minutes lacks steps
 _BATCH = 256  # texts answered together
 _CONTEXT = 512  # as T5 says of itself; distances have no end
 

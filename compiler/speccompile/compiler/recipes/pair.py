@@ -30,9 +30,9 @@ class T5ModelTable(Table):
     encoder_layers: int = Field(default=2, ge=1, le=48)
     layers: int = Field(default=6, ge=1, le=48)
     """Of the decoder."""
-    tokens: int = Field(default=1_800_000, ge=1)
+    tokens: int = Field(default=3_000_000, ge=1)
     """To learn from: of texts and answers, every time they are read."""
-    rate: float = Field(default=3e-3, gt=0.0, le=1.0)
+    rate: float = Field(default=2e-3, gt=0.0, le=1.0)
     """The highest learning rate."""
 
     @field_validator("heads")
@@ -47,7 +47,7 @@ class T5ModelTable(Table):
 class T5DraftTable(T5ModelTable):
     encoder_layers: int = Field(default=1, ge=1, le=48)
     layers: int = Field(default=1, ge=1, le=48)
-    tokens: int = Field(default=900_000, ge=1)
+    tokens: int = Field(default=1_500_000, ge=1)
 
 
 class T5Table(Table):
@@ -59,9 +59,9 @@ class T5Table(Table):
     """Of that file; a `pypi:` source needs it."""
     vocabulary: int = Field(default=128, ge=96, le=32768)
     """Pieces, at most, that are learned of the task's own text."""
-    sentences: int = Field(default=40_000, ge=100)
+    sentences: int = Field(default=80_000, ge=100)
     """Rows of words that the target learns from."""
-    answers: int = Field(default=8_000, ge=100)
+    answers: int = Field(default=20_000, ge=100)
     """Of these, how many it answers for the draft to learn from."""
     seed: int = Field(default=0, ge=0)
     target: T5ModelTable = T5ModelTable()

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 from tokenizers import Tokenizer
 
+from speccompile.cli.main import cli
 from speccompile.compiler.decoder import tensor_shapes
 from speccompile.compiler.drafts.pieces import learn_pieces
 from speccompile.compiler.drafts.t5 import PairObserver, Role, TrainedPair, train_pair
@@ -126,6 +128,21 @@ def test_the_same_again_is_found_and_gives_the_same(root: Path, pair: TrainedPai
     again = train_pair(recipe, cache=root / "cache", seconds=None, observer=Watching())
     assert again == pair
     assert {role: trained_digest(folder) for role, folder in again.folders.items()} == before
+
+
+def test_the_command_tells_what_came_of_it(root: Path, pair: TrainedPair) -> None:
+    write_recipe(root)
+    arguments = ["draft", "t5", str(root / "tiny.toml"), "--cache", str(root / "cache")]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 0, done.output
+    text = " ".join(done.stdout.split())
+    for role, folder in pair.folders.items():
+        assert f"{folder}: {pair.parameters[role]:,} parameters" in text
+    assert f"it writes {pair.words:.0%} right, and of their tokens {pair.tokens:.0%}" in text
+    assert pair.acceptance is not None
+    assert f"stand {pair.acceptance.positions[0]:.2f} " in text
+    assert f"{pair.acceptance.tokens_a_round:.2f} tokens a round of 4 drafted" in text
+    assert text.endswith(f"Build it: speccompile build {root / 'tiny.toml'}")
 
 
 def test_stopped_in_time_there_is_no_draft_and_it_goes_on_to_the_same_curve(
