@@ -201,6 +201,7 @@ def test_another_training_is_another_model_to_a_build(root: Path, pair: TrainedP
         (lambda text: text.partition("[t5]")[0], r"tiny: has no table \[t5\]"),
         (lambda text: text.replace("tiny/draft", "target"), "draft.source is target, but the pair"),
         (lambda text: text.replace("tiny/draft", "hf:a/b"), "draft.source is hf:a/b, but the pair"),
+        (lambda text: text.replace("inner = 64", "heads = 5"), "t5.target.heads is 5, which does"),
         (lambda text: text.replace("words.dict", "no/words"), "no/words: cannot be read"),
     ],
 )
