@@ -11,10 +11,11 @@ from tokenizers.trainers import UnigramTrainer
 
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["END", "PAD", "UNKNOWN", "learn_pieces"]
+__all__ = ["END", "END_ID", "PAD", "PAD_ID", "UNKNOWN", "learn_pieces"]
 
 PAD, END, UNKNOWN = "<pad>", "</s>", "<unk>"
-"""The tokens 0, 1 and 2."""
+"""The first three tokens, in this order."""
+PAD_ID, END_ID = 0, 1
 
 
 def learn_pieces(texts: Iterable[str], size: int) -> Tokenizer:
@@ -38,6 +39,6 @@ def learn_pieces(texts: Iterable[str], size: int) -> Tokenizer:
             f"t5.vocabulary is {size}, of which no vocabulary can be learned ({error}); raise it"
         ) from error
     tokenizer.post_processor = TemplateProcessing(
-        single=["$A", END], pair=["$A", END, "$B", END], special_tokens=[(END, 1)]
+        single=["$A", END], pair=["$A", END, "$B", END], special_tokens=[(END, END_ID)]
     )
     return tokenizer

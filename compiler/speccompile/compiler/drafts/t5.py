@@ -16,6 +16,7 @@ from speccompile.compiler.decoder import DecoderConfig, Encoder, LayerKind, Posi
 from speccompile.compiler.drafts.acceptance import Acceptance
 from speccompile.compiler.drafts.answers import AnswersObserver
 from speccompile.compiler.drafts.lesson import lessons, loss_of, surprise_of
+from speccompile.compiler.drafts.pieces import END_ID, PAD_ID
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import read_responses, write_responses
 from speccompile.compiler.drafts.t5_folder import write_t5
@@ -127,7 +128,7 @@ class _Pupil:
     def answers(self, task: Task, lessons: Sequence[Response]) -> Sequence[Response]:
         """Greedy ones; what does not end is cut where the longest of the task would end."""
         texts = [each.prompt.tolist() for each in lessons]
-        return translate(self.translator.model, texts, length=task.longest, end=task.end)
+        return translate(self.translator.model, texts, length=task.longest, end=END_ID)
 
     def write(self, folder: Path, task: Task, held_out: Mapping[str, object]) -> None:
         training = {
@@ -184,7 +185,7 @@ def _config(model: T5ModelTable, vocabulary: int) -> DecoderConfig:
         activation="gelu_tanh",
         logit_scale=model.width**-0.5,
         position_bias=PositionBias(32, 128),
-        encoder=Encoder(model.encoder_layers, 0),
+        encoder=Encoder(model.encoder_layers, PAD_ID),
     )
 
 

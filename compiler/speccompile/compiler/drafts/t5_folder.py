@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from tokenizers import Tokenizer
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
-from speccompile.compiler.drafts.pieces import END, PAD, UNKNOWN
+from speccompile.compiler.drafts.pieces import END, END_ID, PAD, PAD_ID, UNKNOWN
 from speccompile.compiler.families.t5 import T5
 from speccompile.compiler.publish import sync_tree
 from speccompile.compiler.quantize import TensorReader
@@ -92,8 +92,8 @@ def _settings(config: DecoderConfig) -> Mapping[str, Any]:
         "tie_word_embeddings": True,
         "scale_decoder_outputs": True,
         "decoder_start_token_id": encoder.start_token,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
+        "pad_token_id": PAD_ID,
+        "eos_token_id": END_ID,
     }
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from speccompile.compiler.drafts.phonemes import Pair, read_dictionary, sentences, split_words
-from speccompile.compiler.drafts.pieces import END, learn_pieces
+from speccompile.compiler.drafts.pieces import learn_pieces
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.translations import as_response
 from speccompile.compiler.recipe import T5Table
@@ -37,11 +37,6 @@ class Task:
     tested: Sequence[Pair]
     tokenizer: Tokenizer
     folder: Path
-
-    @property
-    def end(self) -> int:
-        """The token behind every text."""
-        return int(self.tokenizer.token_to_id(END))
 
     @cached_property
     def lessons(self) -> Sequence[Response]:
