@@ -22,7 +22,7 @@ class Translator(Student):
     model: EncoderDecoder
 
     @classmethod
-    def of(cls, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> Translator:
+    def over(cls, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> Translator:
         trained = {name: tensors[name].requires_grad_() for name in tensor_shapes(config)}
         head = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
         model = EncoderDecoder(config, trained)
@@ -35,7 +35,7 @@ class Translator(Student):
         numbers = torch.Generator().manual_seed(seed)
         shapes = tensor_shapes(config)
         tensors = {name: _drawn(config, name, shapes[name], numbers) for name in shapes}
-        return cls.of(config, tensors)
+        return cls.over(config, tensors)
 
     def logits(self, tokens: Tensor, rows: Tensor, step: int = 0) -> Tensor:
         """As a student's: `rows` [B, N] are true from the last token of a source, `</s>`, on."""

@@ -101,7 +101,7 @@ def test_folders_are_what_the_compiler_and_transformers_read(pair: TrainedPair) 
         tokenizer = Tokenizer.from_str(checkpoint.tokenizer.tokenizer_json)
         source = tokenizer.encode("bado fike").ids
         assert source[-1] == checkpoint.tokenizer.eos_token_ids[0] == 1
-        translator = Translator.of(
+        translator = Translator.over(
             config,
             {name: torch.from_numpy(checkpoint.tensor(name)) for name in tensor_shapes(config)},
         )

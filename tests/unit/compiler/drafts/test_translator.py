@@ -26,7 +26,7 @@ def tiny(request: pytest.FixtureRequest) -> TinyT5:
 @pytest.fixture(scope="module")
 def translator(tiny: TinyT5) -> Translator:
     names = tensor_shapes(tiny.config)
-    return Translator.of(tiny.config, {name: torch.tensor(tiny.read(name)) for name in names})
+    return Translator.over(tiny.config, {name: torch.tensor(tiny.read(name)) for name in names})
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def answers(translator: Translator) -> list[Response]:
 def test_it_answers_as_transformers_does(tiny: TinyT5, answers: list[Response]) -> None:
     """Each text by itself there, together here, and until each answer ends."""
     ended = answers[0].tokens[2]  # whatever is said: an end that comes at different times
-    model = Translator.of(
+    model = Translator.over(
         tiny.config, {name: torch.tensor(tiny.read(name)) for name in tensor_shapes(tiny.config)}
     ).model
     found = translate(model, SOURCES, length=12, end=int(ended))
