@@ -78,15 +78,14 @@ def pair(root: Path) -> TrainedPair:
 
 
 def test_both_learn(pair: TrainedPair) -> None:
-    """A letter after a right one is always the same; by chance a twelfth of all would be right."""
+    """Untaught ones are right once in 96 tokens, as many as there are pieces."""
+    training = json.loads((pair.folders["target"] / "training.json").read_text(encoding="utf-8"))
+    losses = [point["loss"] for point in training["curve"]]
+    assert np.mean(losses[-4:]) < np.mean(losses[:4]) - 1.0
     assert pair.done
-    assert pair.tokens > 0.3
+    assert pair.tokens > 0.1
     assert pair.acceptance is not None
     assert pair.acceptance.positions[0] > 0.2
-    for role, folder in pair.folders.items():
-        training = json.loads((folder / "training.json").read_text(encoding="utf-8"))
-        losses = [point["loss"] for point in training["curve"]]
-        assert losses[-1] < losses[0] - 0.3, role
 
 
 def test_folders_are_what_the_compiler_and_transformers_read(pair: TrainedPair) -> None:
