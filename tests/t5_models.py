@@ -19,7 +19,7 @@ from speccompile.compiler.families.family import Family
 from speccompile.compiler.sources.metadata import Metadata
 from speccompile.compiler.texts import builtin_text
 
-__all__ = ["T5_KINDS", "TinyT5", "save_t5", "t5_tokenizer", "tiny_t5"]
+__all__ = ["T5_KINDS", "VOCABULARY", "TinyT5", "save_t5", "t5_tokenizer", "tiny_t5"]
 
 T5_KINDS = {"t5": (False, True), "v1.1": (True, False), "gated-tied": (True, True)}
 """Whether the feed-forward is gated, and the head tied."""

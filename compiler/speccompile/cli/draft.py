@@ -12,6 +12,7 @@ from rich.table import Table
 
 from speccompile.cli.draft_evaluate import evaluate
 from speccompile.cli.draft_search import search
+from speccompile.cli.draft_t5 import t5
 from speccompile.cli.options import cache_option
 from speccompile.cli.tables import plain_table
 from speccompile.compiler.cache import default_cache
@@ -33,6 +34,7 @@ def command() -> None:
 
 command.add_command(evaluate)
 command.add_command(search)
+command.add_command(t5)
 
 
 _output = click.option(

@@ -11,7 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from speccompile.compiler.drafts.folder import DRAFT_FILE, draft_digest, shared_layers
-from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.drafts.t5_folder import trained_digest
+from speccompile.compiler.recipe import Recipe, check_trained
 from speccompile.compiler.recipes.models import DraftingTable, ModelTable
 from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_version
 from speccompile.compiler.texts import builtin_text
@@ -52,8 +53,10 @@ def plan(recipe: Recipe) -> list[Stage]:
     Load the models, check that they fit together and into memory; run each in full precision;
     then, for each role, quantize and export, for each engine lower, compile and judge the quality,
     for GPUs lower, rehearse on the CPU and build plans, and measure the CPU's engines against each
-    other. Whether plans can be built here is asked before all of it.
+    other. Whether plans can be built here is asked before all of it. Raises SpeccompileError where
+    a recipe's pair is yet to be trained.
     """
+    check_trained(recipe)
     _check_cache_sharers(recipe)
     models = {name: table for name, table in recipe.models.items() if table.source != "target"}
     stages = [*_library(recipe), *(_load(name, model) for name, model in models.items())]
@@ -100,6 +103,8 @@ def _load(name: str, model: ModelTable) -> Stage:
     settings: dict[str, object] = {"source": model.source, "sha256": model.sha256}
     if (Path(model.source) / DRAFT_FILE).is_file():
         settings["draft"] = draft_digest(Path(model.source))  # it is trained again and again
+    if trained := trained_digest(Path(model.source)):
+        settings["trained"] = trained  # and so is this
     return _stage(f"load {name}", "load", settings=settings)
 
 

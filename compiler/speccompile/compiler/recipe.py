@@ -3,6 +3,7 @@
 ================  ==================================================================
 `recipes.schema`    the tables and their fields
 `recipes.models`    those that describe a model
+`recipes.pair`      the table of a pair that is trained from nothing, and its folders
 `recipes.fields`    the types of fields that are more than a number in a range
 `recipes.paths`     paths, relative to the recipe's folder
 `recipes.loading`   from a name or a file to a `Recipe`
@@ -16,6 +17,13 @@ from __future__ import annotations
 
 from speccompile.compiler.recipes.catalogue import catalogue
 from speccompile.compiler.recipes.loading import RecipeError, load_recipe
+from speccompile.compiler.recipes.pair import (
+    T5DraftTable,
+    T5ModelTable,
+    T5Table,
+    check_trained,
+    pair_folders,
+)
 from speccompile.compiler.recipes.schema import (
     ArtifactTable,
     CalibrateTable,
@@ -45,8 +53,13 @@ __all__ = [
     "Recipe",
     "RecipeError",
     "SharedTable",
+    "T5DraftTable",
+    "T5ModelTable",
+    "T5Table",
     "TargetTable",
     "ValidateTable",
     "catalogue",
+    "check_trained",
     "load_recipe",
+    "pair_folders",
 ]

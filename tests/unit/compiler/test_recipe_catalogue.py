@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -75,12 +76,15 @@ def test_catalogue_is_found_as_package_data_of_a_wheel(tmp_path: Path) -> None:
 
 def _row(recipe: Recipe) -> str:
     """What docs/recipes.md must say of a recipe."""
-    draft = recipe.draft
+    draft, written = (
+        recipe.draft,
+        json.loads(recipe.canonical()),
+    )  # whether there is a folder or not
     licenses = [recipe.target.license, draft.license if draft else ""]
     cells = (
         f"[{recipe.name}](../recipes/{recipe.name}.toml)",
-        f"`{recipe.target.source}`",
-        f"`{draft.source}`" if draft else "n-grams",
+        f"`{written['target']['source']}`",
+        f"`{written['draft']['source']}`" if draft else "n-grams",
         recipe.purpose,
         ", ".join(dict.fromkeys(filter(None, licenses))),
     )

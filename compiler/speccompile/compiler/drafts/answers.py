@@ -19,7 +19,7 @@ from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import open_target
-from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.recipe import Recipe, check_trained
 from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.compiler.sources.opening import open_checkpoint
 from speccompile.runtime.errors import SpeccompileError
@@ -80,6 +80,7 @@ class Answers:
 def open_asked(recipe: Recipe, cache: Path, report: Callable[[str], None]) -> Checkpoint:
     """The recipe's target; `report` is told what it is waited for. Raises SpeccompileError for one
     that no draft is made of."""
+    check_trained(recipe)
     target = open_checkpoint(
         recipe.target.source, sha256=recipe.target.sha256, cache=cache, report=report
     )

@@ -35,6 +35,13 @@ class KeyValues:
         """Go on with these sequences [b] only."""
         self.keys, self.values = self.keys[:, rows], self.values[:, rows]
 
+    def appended(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Those of a layer, with `key` and `value` [B, kv heads, N, D] behind the first `length`,
+        which stays what it is until all layers are done."""
+        here = slice(self.length, self.length + key.shape[2])
+        self.keys[layer][:, :, here], self.values[layer][:, :, here] = key, value
+        return self.keys[layer][:, :, : here.stop], self.values[layer][:, :, : here.stop]
+
 
 @dataclass(frozen=True)
 class Context:
@@ -154,15 +161,16 @@ class Decoder:
         if place.turn is not None:
             query, key = place.turn.of(query), place.turn.of(key)
         if cache is not None:
-            here = slice(cache.length, cache.length + rows.shape[1])
-            cache.keys[index][:, :, here], cache.values[index][:, :, here] = key, value
-            key = cache.keys[index][:, :, : here.stop]
-            value = cache.values[index][:, :, : here.stop]
+            key, value = cache.appended(index, key, value)
         if context is not None:
             key = torch.cat((context.keys[index], key), 2)
             value = torch.cat((context.values[index], value), 2)
         mixed = self._mixed(query, key, value, place.seen)
-        return self._linear(f"{name}.o_proj", mixed.transpose(1, 2).flatten(2))
+        return self._output(name, mixed)
+
+    def _output(self, attention: str, mixed: Tensor) -> Tensor:
+        """[B, N, hidden] of what heads [B, heads, N, D] found."""
+        return self._linear(f"{attention}.o_proj", mixed.transpose(1, 2).flatten(2))
 
     def _mixed(self, query: Tensor, key: Tensor, value: Tensor, seen: Tensor | None) -> Tensor:
         scale, softcap = self.config.attention_scale, self.config.attention_softcap
@@ -198,6 +206,8 @@ class Decoder:
         acted = self._linear(f"{name}.gate_proj", rows) if self.config.gated else up
         if self.config.activation == "silu":
             acted = functional.silu(acted)
+        elif self.config.activation == "relu":
+            acted = functional.relu(acted)
         else:
             tanh = self.config.activation == "gelu_tanh"
             acted = functional.gelu(acted, approximate="tanh" if tanh else "none")

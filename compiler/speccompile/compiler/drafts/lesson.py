@@ -14,7 +14,7 @@ from speccompile.compiler.drafts.arithmetic import working_type
 from speccompile.compiler.drafts.decoder import KeyValues
 from speccompile.compiler.drafts.responses import Response
 
-__all__ = ["Lesson", "Loss", "lesson_of", "lessons", "loss_of"]
+__all__ = ["Lesson", "Loss", "lesson_of", "lessons", "loss_of", "surprise_of"]
 
 _DECAY = 3.0  # of cross-entropy's weight, as acceptance rises
 
@@ -87,6 +87,14 @@ def loss_of(logits: Tensor, lesson: Lesson) -> Loss:
     weight = torch.exp(-_DECAY * overlap.detach().mean())
     total = weight * entropy + (1.0 - weight) * (1.0 - overlap)
     return Loss(total.mean(), overlap.detach().mean())
+
+
+def surprise_of(logits: Tensor, lesson: Lesson) -> Loss:
+    """Cross-entropy alone: for a target, which learns from what it is right to say."""
+    logs = functional.log_softmax(logits, -1).gather(1, lesson.likeliest)
+    law = lesson.probabilities
+    overlap = torch.minimum(law, logs.exp()).sum(1)
+    return Loss(-(law * logs).sum(1).mean(), overlap.detach().mean())
 
 
 def _batches(responses: Sequence[Response], room: int, rng: np.random.Generator) -> list[list[int]]:

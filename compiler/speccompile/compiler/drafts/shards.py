@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.responses import Response, respond
 
-__all__ = ["BATCH", "Shards"]
+__all__ = ["BATCH", "Shards", "read_responses", "write_responses"]
 
 BATCH = 96
 """Sequences answered together: more are no faster, since arithmetic is what takes time by then."""
@@ -79,13 +79,13 @@ class Shards:
                     decoder, prompts, temperatures, length=self.length, ends=ends, seed=seed
                 )
                 said += sum(len(response.tokens) for response in responses)
-                _write(path, responses)
+                write_responses(path, responses)
             report(number + 1, said)
         return said
 
     def read(self) -> list[Response]:
         """All of them."""
-        return [each for batch in self._batches for each in _read(batch.path)]
+        return [each for batch in self._batches for each in read_responses(batch.path)]
 
     @cached_property
     def _batches(self) -> list[_Batch]:
@@ -107,7 +107,9 @@ class Shards:
         return _Batch(prompts, self.folder / f"{digest.hexdigest()[:32]}.safetensors", seed)
 
 
-def _write(path: Path, responses: Sequence[Response]) -> None:
+def write_responses(path: Path, responses: Sequence[Response]) -> None:
+    """One file of responses, whole or not at all."""
+
     def joined(field: str) -> NDArray[np.generic]:
         return np.concatenate([getattr(each, field) for each in responses])
 
@@ -127,7 +129,8 @@ def _write(path: Path, responses: Sequence[Response]) -> None:
 _BY_TOKEN = ("tokens", "likeliest", "probabilities", "hidden")
 
 
-def _read(path: Path) -> Iterator[Response]:
+def read_responses(path: Path) -> Iterator[Response]:
+    """What `write_responses` wrote."""
     arrays = load_file(path)
     prompts = np.split(arrays["prompts"], np.cumsum(arrays["prompt_lengths"])[:-1])
     cuts = np.cumsum(arrays["lengths"])[:-1]

@@ -16,9 +16,10 @@ import torch
 from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from speccompile.compiler.drafts.acceptance import DEPTH, Acceptance, Point, acceptance
-from speccompile.compiler.drafts.lesson import Lesson, lesson_of, lessons, loss_of
+from speccompile.compiler.drafts.lesson import Lesson, Loss, lesson_of, lessons, loss_of
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.student import Student
 from speccompile.runtime.errors import SpeccompileError
@@ -66,6 +67,7 @@ class Trainer:
     held_out: Sequence[Response]
     schedule: Schedule
     folder: Path
+    loss: Callable[[Tensor, Lesson], Loss] = loss_of
     curve: list[Point] = field(default_factory=list[Point])
 
     def __post_init__(self) -> None:
@@ -131,7 +133,7 @@ class Trainer:
     def _learn(self, lesson: Lesson) -> None:
         for group in self._optimizer.param_groups:
             group["lr"] = self.schedule.rate_at(self._seen)
-        loss = loss_of(self.student.logits(lesson, self._step), lesson)
+        loss = self.loss(self.student.logits(lesson, self._step), lesson)
         total = float(loss.total.detach())
         if not math.isfinite(total):
             raise SpeccompileError(

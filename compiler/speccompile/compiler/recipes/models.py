@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from speccompile.compiler.recipes.fields import (
     Activations,
@@ -19,14 +19,9 @@ from speccompile.compiler.recipes.fields import (
     Source,
     once_by_name,
 )
+from speccompile.compiler.recipes.table import Table
 
-__all__ = ["DraftTable", "DraftingTable", "ExpertTable", "ModelTable", "Table", "TargetTable"]
-
-
-class Table(BaseModel):
-    """A table of the file: frozen, of exact types, without unknown keys."""
-
-    model_config = ConfigDict(strict=True, frozen=True, extra="forbid", allow_inf_nan=False)
+__all__ = ["DraftTable", "DraftingTable", "ExpertTable", "ModelTable", "TargetTable"]
 
 
 class ModelTable(Table):

