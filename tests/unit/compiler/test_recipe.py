@@ -176,7 +176,7 @@ MISTAKES = {
     "Draft = 1": "Draft is unknown; did you mean draft?",
     "validation.tokens = 1": "validation is unknown; did you mean validate?",
     "zzz = 1": "zzz is unknown; a recipe takes name, description, purpose, target, draft, "
-    "engine, context, calibrate, validate, artifact, distil, shared, figures",
+    "engine, context, calibrate, validate, artifact, distil, shared, t5, figures",
     "license = 'MIT'": "license is unknown; did you mean target.license or draft.license?",
     "context.threads = 1": "context.threads is unknown; did you mean engine.threads?",
     "calibrate.token = 1": "calibrate.token is unknown; did you mean tokens?",

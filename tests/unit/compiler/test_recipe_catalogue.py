@@ -76,10 +76,8 @@ def test_catalogue_is_found_as_package_data_of_a_wheel(tmp_path: Path) -> None:
 
 def _row(recipe: Recipe) -> str:
     """What docs/recipes.md must say of a recipe."""
-    draft, written = (
-        recipe.draft,
-        json.loads(recipe.canonical()),
-    )  # whether there is a folder or not
+    draft = recipe.draft
+    written = json.loads(recipe.canonical())  # whether there is a folder or not
     licenses = [recipe.target.license, draft.license if draft else ""]
     cells = (
         f"[{recipe.name}](../recipes/{recipe.name}.toml)",
