@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-import ml_dtypes  # noqa: F401 - gives numpy bfloat16, which safetensors then reads
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
@@ -36,7 +36,11 @@ _IGNORED = (
     *("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
     "EncDecAttention.relative_attention_bias.weight",
 )
-_EXACT_IN_FLOAT32 = ("F32", "F16", "BF16")
+_EXACT_IN_FLOAT32 = {
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": np.dtype(ml_dtypes.bfloat16),  # numpy knows it, and safetensors reads it, by this
+}
 
 
 class HuggingFaceCheckpoint:
