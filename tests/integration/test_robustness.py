@@ -32,7 +32,8 @@ _FULL = "No space left on device"
 # A build that kills its process group before the n-th call of a function within `publish`.
 _KILLED_IN_PUBLISH = """
 import os, signal, sys
-from speccompile.compiler import build as building, publish as publishing
+from speccompile.compiler import build as building
+from speccompile.runtime import publish as publishing
 from speccompile.cli.main import main
 
 function, count, swaps = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"

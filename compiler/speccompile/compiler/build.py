@@ -25,7 +25,6 @@ from speccompile.compiler.cache import StageCache, cache_limit
 from speccompile.compiler.dump import dump_graphs
 from speccompile.compiler.execute import Observer, StageResult, run_stages
 from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
-from speccompile.compiler.publish import lock, publish, recover
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.document import document
 from speccompile.compiler.report.files import write_reports
@@ -34,6 +33,7 @@ from speccompile.runtime.costmodel import Costs, best_draft_length
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.manifest import SCHEMA_VERSION, EngineInfo, Manifest
 from speccompile.runtime.measurements import Defaults, Measurements, unmeasured
+from speccompile.runtime.publish import lock, publish, recover
 
 __all__ = ["Built", "build"]
 

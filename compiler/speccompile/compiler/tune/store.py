@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from speccompile.compiler.publish import hash_tree, lock, publish, recover
+from speccompile.compiler.file_entries import hash_tree
 from speccompile.runtime.artifact import Artifact, open_artifact, read_manifest
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME
 from speccompile.runtime.measurements import Measurements, parse_measurements
+from speccompile.runtime.publish import lock, publish, recover
 from speccompile.runtime.tuned import PREDICTOR_FILE
 
 __all__ = ["BUILT_FILE", "TUNE_FILE", "reset", "store"]

@@ -12,15 +12,15 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from speccompile.runtime.artifact import hash_files, list_files
+from speccompile.runtime.artifact import list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import MANIFEST_NAME, RECORD_NAMES, FileEntry, check_paths
+from speccompile.runtime.files import MANIFEST_NAME
 
-__all__ = ["hash_tree", "lock", "publish", "recover", "sync_tree"]
+__all__ = ["lock", "publish", "recover", "sync_tree"]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -74,39 +74,12 @@ def lock(destination: Path) -> Generator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise SpeccompileError(
-                    f"{destination}: another build is writing to it; "
+                    f"{destination}: another process is writing to it; "
                     "wait until it ends or choose another destination"
                 ) from None
         yield
     finally:
         os.close(descriptor)
-
-
-def hash_tree(
-    root: Path, roles: Mapping[str, str], *, listed: Collection[str] = ()
-) -> dict[str, FileEntry]:
-    """A record's `files`: all files under `root` but the records and those already `listed`.
-
-    `roles` maps a relative path, or a folder for all that is in it, to a role; the longest path
-    that fits a file counts. Raises SpeccompileError for a file that has none or that no artifact
-    may have.
-    """
-    sizes = {path: size for path, size in list_files(root).items() if path not in RECORD_NAMES}
-    try:
-        check_paths(sizes)
-    except ValueError as error:
-        raise SpeccompileError(f"{root}: {error}; rename it") from None
-    sizes = {path: size for path, size in sizes.items() if path not in listed}
-    of_file = {path: _role(root, path, roles) for path in sizes}
-    digests = hash_files(root, sizes)
-    return {path: FileEntry(digests[path], size, of_file[path]) for path, size in sizes.items()}
-
-
-def _role(root: Path, path: str, roles: Mapping[str, str]) -> str:
-    for candidate in (path, *map(str, PurePosixPath(path).parents)):
-        if candidate in roles:
-            return roles[candidate]
-    raise SpeccompileError(f"{root}: {path!r} has no role in the artifact; give it one or leave it")
 
 
 def _check_replaceable(destination: Path) -> None:
