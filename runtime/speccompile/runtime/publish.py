@@ -20,7 +20,7 @@ from speccompile.runtime.artifact import list_files
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.files import MANIFEST_NAME
 
-__all__ = ["lock", "publish", "recover", "sync_tree"]
+__all__ = ["check_replaceable", "lock", "publish", "recover", "sibling", "sync_tree"]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -37,7 +37,7 @@ def publish(staging: Path, destination: Path) -> None:
     with _explained(destination, "cannot be written"):
         if not _is_artifact(staging):
             raise SpeccompileError(f"{staging}: cannot be published without its {MANIFEST_NAME}")
-        _check_replaceable(destination)
+        check_replaceable(destination)
         sync_tree(staging)
         _exchange(staging, destination)
     with _explained(destination, "is published, but the artifact it replaced cannot be removed"):
@@ -64,7 +64,7 @@ def lock(destination: Path) -> Generator[None]:
     The kernel releases the lock when its holder dies. The hidden lock file stays: removing it
     would let two later processes lock two files of that name.
     """
-    path = _sibling(destination, "lock")
+    path = sibling(destination, "lock")
     with _explained(destination, "cannot be locked"):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -82,7 +82,8 @@ def lock(destination: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def _check_replaceable(destination: Path) -> None:
+def check_replaceable(destination: Path) -> None:
+    """Raise SpeccompileError when this is something other than an artifact or an empty folder."""
     if destination.is_symlink() or (destination.exists() and not destination.is_dir()):
         fault = "is not a folder"
     elif destination.is_dir() and any(destination.iterdir()) and not _is_artifact(destination):
@@ -146,10 +147,11 @@ def _is_artifact(folder: Path) -> bool:
 
 
 def _aside(destination: Path) -> Path:
-    return _sibling(destination, "old")
+    return sibling(destination, "old")
 
 
-def _sibling(destination: Path, suffix: str) -> Path:
+def sibling(destination: Path, suffix: str) -> Path:
+    """Where what belongs to `destination` lies hidden beside it, on the same file system."""
     destination = destination.absolute()
     return destination.parent / f".{destination.name}.{suffix}"
 
