@@ -14,13 +14,23 @@ import os
 import shutil
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
-from speccompile.runtime.artifact import list_files
-from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.artifact import Artifact, list_files, open_artifact
+from speccompile.runtime.errors import ArtifactError, SpeccompileError
 from speccompile.runtime.files import MANIFEST_NAME
 
-__all__ = ["check_replaceable", "lock", "publish", "recover", "sibling", "sync_tree"]
+__all__ = [
+    "check_replaceable",
+    "holds",
+    "lock",
+    "publish",
+    "recover",
+    "sibling",
+    "sync_paths",
+    "sync_tree",
+]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -52,7 +62,7 @@ def recover(destination: Path) -> None:
     with _explained(destination, f"cannot be restored from {old}"):
         if _is_artifact(old) and not _is_artifact(destination):
             old.rename(destination)
-            _sync([destination.absolute().parent])
+            sync_paths([destination.absolute().parent])
         else:
             _discard(old)
 
@@ -82,6 +92,15 @@ def lock(destination: Path) -> Generator[None]:
         os.close(descriptor)
 
 
+def holds(destination: Path, artifact: Artifact) -> bool:
+    """Whether this very artifact, measured alike, is at `destination`, and all of it whole."""
+    try:
+        old = open_artifact(destination, on_cpu=False)
+    except ArtifactError:
+        return False
+    return replace(old, root=artifact.root) == artifact
+
+
 def check_replaceable(destination: Path) -> None:
     """Raise SpeccompileError when this is something other than an artifact or an empty folder."""
     if destination.is_symlink() or (destination.exists() and not destination.is_dir()):
@@ -97,17 +116,17 @@ def _exchange(staging: Path, destination: Path) -> None:
     parents = {staging.absolute().parent, destination.absolute().parent}
     if _is_artifact(destination):
         if _swap(staging, destination):
-            _sync(parents)
+            sync_paths(parents)
             staging.rename(_aside(destination))
             return
         destination.rename(_aside(destination))
-        _sync(parents)
+        sync_paths(parents)
     try:
         staging.rename(destination)  # An empty folder there is replaced.
     except OSError:
         recover(destination)
         raise
-    _sync(parents)
+    sync_paths(parents)
 
 
 def _swap(one: Path, other: Path) -> bool:
@@ -130,10 +149,11 @@ def sync_tree(root: Path) -> None:
     """Have all of `root` on the disk."""
     files = [root / path for path in list_files(root)]
     folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root)}
-    _sync([*files, *folders])
+    sync_paths([*files, *folders])
 
 
-def _sync(paths: Iterable[Path]) -> None:
+def sync_paths(paths: Iterable[Path]) -> None:
+    """Have these files and folders, though not what is in the folders, on the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:

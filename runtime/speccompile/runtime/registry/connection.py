@@ -85,7 +85,8 @@ class Connection:
         """Append to the file `path` what it lacks of a blob of `size` bytes, or start it anew where
         the registry cannot go on there; yields how many bytes the file has then.
 
-        Raises ConnectionLost where the connection ends before that, with the file as far as it got.
+        Raises ConnectionLost, with the file as far as it got, where the connection ends before the
+        registry has sent all that it has.
         """
         have = path.stat().st_size if path.exists() else 0
         headers = {"Accept-Encoding": "identity"}
@@ -109,8 +110,6 @@ class Connection:
                         )
                     file.write(block)
                     yield have
-        if have < size:
-            raise ConnectionLost(f"{self._reference}: {digest} ended after {have} of {size} bytes")
 
     def _blocks(self, response: requests.Response) -> Iterator[bytes]:
         blocks = response.iter_content(_BLOCK)
@@ -181,7 +180,8 @@ class Connection:
                 f"{self._reference}: the registry has no such thing; check name and tag"
             )
         said = _error_message(_read(response, _MAX_ERROR_BYTES)) or response.reason or "no reason"
-        return SpeccompileError(f"{self._reference}: the registry answers {status}: {said}")
+        kind = ConnectionLost if status >= 500 else SpeccompileError  # which may pass
+        return kind(f"{self._reference}: the registry answers {status}: {said}")
 
     def _no_access(self, fault: str) -> SpeccompileError:
         host = self._reference.registry

@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Collection, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,7 +20,6 @@ from speccompile.runtime.artifact import (
     hash_files,
     list_files,
     open_artifact,
-    read_absent,
     read_manifest,
     read_measurements,
 )
@@ -28,8 +27,9 @@ from speccompile.runtime.errors import ArtifactError, SpeccompileError
 from speccompile.runtime.files import PARTIAL_NAME
 from speccompile.runtime.gpus import best_gpu, find_gpus, gpu_needs
 from speccompile.runtime.manifest import Manifest
+from speccompile.runtime.measurements import Measurements
 from speccompile.runtime.partial import partial_of
-from speccompile.runtime.publish import check_replaceable, lock, publish, recover, sibling
+from speccompile.runtime.publish import check_replaceable, holds, lock, publish, recover, sibling
 from speccompile.runtime.records import MAX_RECORD_BYTES
 from speccompile.runtime.registry.connection import Connection, ConnectionLost
 from speccompile.runtime.registry.layers import MANIFEST_TYPE, RECORDS, Layer, parse_layers
@@ -43,10 +43,14 @@ _ATTEMPTS = 3  # in a row that bring nothing
 
 @dataclass(frozen=True)
 class Pulled:
-    """What is in the destination now; `changed` is False where it was there before."""
+    """What is in the destination now; `changed` is False where it was there before.
+
+    `left_out` maps folders of plans to what this host lacks to run them.
+    """
 
     artifact: Artifact
     changed: bool
+    left_out: Mapping[str, str]
 
 
 def lacking_plans(manifest: Manifest) -> dict[str, str]:
@@ -84,14 +88,17 @@ def pull(
         with _cleared(destination, staging):
             _prepare(staging, layers)
             fetch = _Fetch(reference, connection, staging, progress, layers)
-            artifact = fetch.records(runnable_only=runnable_only)
-            if _is_there(destination, artifact):
+            manifest, measurements = fetch.records()
+            left_out = lacking_plans(manifest) if runnable_only else {}
+            artifact = Artifact(staging, manifest, measurements, frozenset(left_out))
+            changed = not holds(destination, artifact)
+            if changed:
+                fetch.files(artifact)
+                open_artifact(staging, check=False, on_cpu=False)
+                publish(staging, destination)
+            else:
                 shutil.rmtree(staging)
-                return Pulled(open_artifact(destination, on_cpu=False), changed=False)
-            fetch.files(artifact)
-            open_artifact(staging, check=False, on_cpu=False)
-            publish(staging, destination)
-        return Pulled(open_artifact(destination, check=False, on_cpu=False), changed=True)
+        return Pulled(replace(artifact, root=destination), changed, left_out)
 
 
 class _Fetch:
@@ -109,7 +116,7 @@ class _Fetch:
         self._progress, self._layers = progress, layers
         self._done = self._total = 0
 
-    def records(self, *, runnable_only: bool) -> Artifact:
+    def records(self) -> tuple[Manifest, Measurements]:
         """What the artifact says of itself, once the registry is shown to have just that."""
         for name in RECORDS:
             if self._layers[name].size > MAX_RECORD_BYTES:
@@ -123,8 +130,7 @@ class _Fetch:
         for path, entry in files.items():
             if self._layers[path] != Layer(path, entry.sha256, entry.size):
                 raise self._unfit(f"{path!r} is another file than its records say")
-        absent = frozenset(lacking_plans(manifest) if runnable_only else ())
-        return Artifact(self._staging, manifest, measurements, absent)
+        return manifest, measurements
 
     def files(self, artifact: Artifact) -> None:
         """Everything but the records, and a record of what is left out."""
@@ -158,19 +164,19 @@ class _Fetch:
         if not self._is_right(layer):
             raise ArtifactError(
                 f"{self._reference}: the content of {layer.path!r} is not what was pushed; "
-                "push the artifact again"
+                "restore the registry, or push to another"
             )
         self._done += layer.size
 
     def _download(self, layer: Layer) -> None:
-        """Have all of a file, of whatever content, in as many goes as it takes."""
+        """Have all that the registry has of a file, in as many goes as it takes."""
         path, failures = self._staging / layer.path, 0
         while not path.exists() or path.stat().st_size < layer.size:
             before = path.stat().st_size if path.exists() else 0
             try:
                 for have in self._connection.download(layer.digest, path, layer.size):
                     self._progress(layer.path, self._done + have, self._total)
-                path.touch()  # Of an empty file, nothing arrives.
+                return  # It may still be short: its hash tells.
             except ConnectionLost as error:
                 moved = path.exists() and path.stat().st_size > before
                 failures = 0 if moved else failures + 1
@@ -183,18 +189,6 @@ class _Fetch:
 
     def _unfit(self, fault: str) -> ArtifactError:
         return ArtifactError(f"{self._reference}: {fault}; push the artifact again")
-
-
-def _is_there(destination: Path, artifact: Artifact) -> bool:
-    """Whether the destination has the same artifact, measured alike, and all of it is whole."""
-    try:
-        old = open_artifact(destination, on_cpu=False)
-    except ArtifactError:
-        return False
-    return (old.manifest, old.measurements, old.absent) == (
-        *(artifact.manifest, artifact.measurements),
-        artifact.absent,
-    )
 
 
 def _prepare(staging: Path, layers: Mapping[str, Layer]) -> None:
@@ -212,12 +206,12 @@ def _prepare(staging: Path, layers: Mapping[str, Layer]) -> None:
 
 @contextmanager
 def _cleared(destination: Path, staging: Path) -> Generator[None]:
-    """Leave what has arrived only where the connection failed, and a pull can go on."""
+    """Leave what has arrived only where the connection ended, and a pull can go on."""
     try:
         yield
     except ConnectionLost:
         raise
-    except BaseException as error:
+    except Exception as error:
         shutil.rmtree(staging, ignore_errors=True)
         if not isinstance(error, OSError):
             raise
