@@ -80,10 +80,10 @@ class Deployment:
             artifact = open_artifact(source, on_cpu=False)
             identity = artifact.manifest.identity
             place = self._place(identity)
+            staging = sibling(place, "staging")
             recover(place)
+            shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
             if not holds(place, artifact):
-                staging = sibling(place, "staging")
-                shutil.rmtree(staging, ignore_errors=True)  # of a process that was killed
                 try:
                     _copy(artifact, staging)
                     open_artifact(staging, on_cpu=False)
