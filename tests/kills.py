@@ -9,9 +9,10 @@ import subprocess
 import sys
 import time
 
-__all__ = ["KILLS", "kill_within"]
+__all__ = ["KILLS", "LONG", "kill_within"]
 
-KILLS = 100 if "SPECCOMPILE_LONG_TESTS" in os.environ else 4
+LONG = "SPECCOMPILE_LONG_TESTS" in os.environ
+KILLS = 100 if LONG else 3
 """How many a test makes."""
 
 # Importing takes longer than most commands, and is the same for all of them.

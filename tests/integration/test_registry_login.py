@@ -102,7 +102,7 @@ class _TokenRegistry(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         authorization = self.headers.get("Authorization", "")
         self.seen.append((self.path.partition("?")[0], authorization))
-        address = f"127.0.0.1:{self.server.server_address[1]}"
+        address = self.headers["Host"]
         if self.path.startswith("/token"):
             token = {"token": "granted"} if authorization == f"Basic {_LOGIN}" else {}
             self.answer(200 if token else 401, json.dumps(token).encode())

@@ -42,7 +42,7 @@ def command(
 
 
 def _list(deployment: Deployment, *, as_json: bool) -> None:
-    held, current, previous = deployment.list(), deployment.current, deployment.previous
+    held, current, previous = deployment.artifacts(), deployment.current, deployment.previous
     if as_json:
         facts = {"path": str(deployment.root), "current": current, "previous": previous}
         click.echo(json.dumps(facts | {"artifacts": [asdict(entry) for entry in held]}, indent=1))

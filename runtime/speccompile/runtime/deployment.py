@@ -57,7 +57,7 @@ class Deployment:
         release = self._release()
         return self._identity(release - 1) if release and release > 1 else None
 
-    def list(self) -> list[Deployed]:
+    def artifacts(self) -> list[Deployed]:
         """All that is there, by identity; raises ArtifactError for one that cannot be read."""
         release = self._release() or 0
         used = {number: self._identity(number) for number in range(1, release + 1)}
@@ -76,9 +76,9 @@ class Deployment:
         The copy is hashed before it has its name. One that is there already is left alone if it is
         the same, measurements included; otherwise the new one takes its place in one step.
         """
+        artifact = open_artifact(source, on_cpu=False)
+        identity = artifact.manifest.identity
         with self._changing():
-            artifact = open_artifact(source, on_cpu=False)
-            identity = artifact.manifest.identity
             place = self._place(identity)
             staging = sibling(place, "staging")
             recover(place)
@@ -90,7 +90,7 @@ class Deployment:
                     publish(staging, place)
                 finally:
                     shutil.rmtree(staging, ignore_errors=True)
-            return identity
+        return identity
 
     def use(self, digest: str) -> str:
         """Have `current` mean the artifact whose identity begins with `digest`; returns all of it.

@@ -59,3 +59,4 @@ def test_mistakes(
     code, _, error = run(monkeypatch, capsys, folder, "--add", folder / "nothing")
     assert code == 3
     assert error.startswith(f"error: {folder / 'nothing'} does not exist")
+    assert not folder.exists()

@@ -74,7 +74,8 @@ def test_tuned(root: Path) -> None:
     artifact = open_artifact(root)
     store(artifact, replace(artifact.measurements, defaults=Defaults("ngram", 2)), {})
     tuned = open_artifact(root)
-    assert (tuned.absent, tuned.measurements.defaults.draft_length) == ({FOLDER}, 2)
+    assert tuned.absent == {FOLDER}
+    assert tuned.measurements.defaults.draft_length == 2
 
 
 @pytest.mark.parametrize(
