@@ -57,6 +57,10 @@ def ignore(path: str, done: int, total: int) -> None:
     pass
 
 
+def no_time(seconds: float) -> None:
+    """Instead of waiting."""
+
+
 def siblings(place: Path) -> set[str]:
     return {path.name for path in place.parent.iterdir()} - {f".{place.name}.lock"}
 
@@ -67,7 +71,11 @@ def test_there_and_back(registry: RunningRegistry, source: Path, place: Path) ->
     assert (pushed.sent, pushed.files) == (10, 10)
     assert push(source, to, ignore).sent == 0
     seen: list[tuple[str, int, int]] = []
-    pulled = pull(pushed.reference, place, lambda *facts: seen.append(facts))
+
+    def see(path: str, done: int, total: int) -> None:
+        seen.append((path, done, total))
+
+    pulled = pull(pushed.reference, place, see)
     assert pulled.changed
     assert pulled.artifact.manifest.identity == pushed.identity
     assert read_tree(place) == read_tree(source)
@@ -132,7 +140,7 @@ def test_a_cut_download_goes_on(registry: RunningRegistry, source: Path, place: 
 def test_a_cut_pull_goes_on_when_repeated(
     registry: RunningRegistry, source: Path, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(time, "sleep", no_time)
     write_release(place, b"old")
     before = read_tree(place)
     write_release(source, _MEGABYTES[::-1])

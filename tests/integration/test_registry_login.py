@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Generator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +48,11 @@ def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def send(registry: RunningRegistry, folder: Path) -> int:
     source = write_release(folder / "tiny", str(folder).encode())
     to = parse_reference(f"oci://{registry.address}/tests/login:1")
-    return push(source, to, lambda *facts: None).sent
+    return push(source, to, ignore).sent
+
+
+def ignore(path: str, done: int, total: int) -> None:
+    pass
 
 
 def write(config: Path, document: object) -> None:
@@ -157,12 +163,12 @@ def test_plain_http_is_for_this_host_alone(
     tokens: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that leads to a server without TLS: nothing is sent to it in the clear."""
-    import socket
-
     find = socket.getaddrinfo
-    monkeypatch.setattr(
-        socket, "getaddrinfo", lambda host, *rest, **more: find("127.0.0.1", *rest, **more)
-    )
+
+    def find_here(host: str, *rest: Any, **more: Any) -> object:  # noqa: ANN401
+        return find("127.0.0.1", *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", find_here)
     where = parse_reference(f"oci://registry.example:{tokens.server_address[1]}/a:1")
     with pytest.raises(ConnectionLost, match=r"registry\.example:\d+ cannot be reached: "):
         Connection(where).get_manifest("1", _TYPE)

@@ -19,6 +19,10 @@ def run(
     return caught.value.code, output.out, output.err
 
 
+def no_time(seconds: float) -> None:
+    """Instead of waiting."""
+
+
 def test_without_the_extra(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -40,7 +44,7 @@ def test_no_registry(
     tmp_path: Path,
     command: str,
 ) -> None:
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    monkeypatch.setattr("time.sleep", no_time)
     source, to = write_release(tmp_path / "a", b"a"), "oci://127.0.0.1:1/a:1"
     words = (source, to) if command == "push" else (to, tmp_path / "b")
     code, output, error = run(monkeypatch, capsys, command, *words)

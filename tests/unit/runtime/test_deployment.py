@@ -38,7 +38,11 @@ def built(tmp_path: Path) -> list[Path]:
 @pytest.fixture(autouse=True)
 def quick_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """No power fails here."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+    def fsync(descriptor: int) -> None:
+        pass
+
+    monkeypatch.setattr(os, "fsync", fsync)
 
 
 def state(deployment: Deployment) -> State:

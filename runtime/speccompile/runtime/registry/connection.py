@@ -12,6 +12,7 @@ import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, cast
 from urllib.parse import urljoin, urlsplit
 
 import requests
@@ -152,9 +153,9 @@ class Connection:
     def _authorize(self, challenge: requests.Response) -> dict[str, str]:
         """The header that answers a `challenge`, with the credentials that Docker has, or none."""
         is_basic = challenge.headers.get("WWW-Authenticate", "").lower().startswith("basic")
-        backend = get_auth_backend(
-            "basic" if is_basic else "token", self._session, self._reference.is_loopback
-        )
+        kind = "basic" if is_basic else "token"
+        # It has no types, and what is inferred for them is wrong.
+        backend = cast("Any", get_auth_backend(kind, self._session, self._reference.is_loopback))
         configs = [str(Path(folder) / "config.json")] if (folder := _docker_config()) else []
         try:
             backend.load_configs(Container("any", registry=self._reference.registry), configs)
