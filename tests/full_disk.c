@@ -83,18 +83,6 @@ int mkdir(const char *path, mode_t mode) {
     return is_full(path) ? -1 : next(path, mode);
 }
 
-int rename(const char *old, const char *new) {
-    static int (*next)(const char *, const char *);
-    if (!next) next = dlsym(RTLD_NEXT, "rename");
-    return is_full(new) ? -1 : next(old, new);
-}
-
-int symlink(const char *target, const char *path) {
-    static int (*next)(const char *, const char *);
-    if (!next) next = dlsym(RTLD_NEXT, "symlink");
-    return is_full(path) ? -1 : next(target, path);
-}
-
 #define OPENER(name)                                                                               \
     int name(const char *path, int flags, ...) {                                                   \
         static int (*next)(const char *, int, ...);                                                \
