@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from speccompile.cli.main import main
+from tests.oci_registry import registry_in
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -95,6 +96,31 @@ def test_a_prompt_may_come_from_a_file_or_standard_input(
     command = [sys.executable, "-m", "speccompile.cli.main", "run", str(artifact), "-n", "8"]
     done = subprocess.run(command, input="def f", capture_output=True, text=True, check=True)
     assert done.stdout == expected
+
+
+def test_from_the_build_to_production(speccompile: Run, artifact: Path, tmp_path: Path) -> None:
+    """Pushed, pulled, put to use, and run by what it brings along, without torch."""
+    words = ("def f", "-n", "12", "-q")
+    _, text, _ = speccompile("run", artifact, *words)
+    with registry_in(tmp_path / "registry") as registry:
+        code, reference, _ = speccompile(
+            "push", artifact, f"oci://{registry.address}/models/tiny:1"
+        )
+        assert code == 0
+        code, identity, error = speccompile("pull", reference.strip(), tmp_path / "pulled")
+    assert (code, error) == (0, f"-- tiny is in {tmp_path / 'pulled'}\n")
+    served = tmp_path / "served"
+    assert speccompile("deploy", served, "--add", tmp_path / "pulled") == (0, identity, "")
+    assert speccompile("deploy", served, "--use", identity.strip()) == (0, identity, "")
+    archive = str(served / "current" / "run.pyz")
+    driver = (
+        "import runpy, sys; sys.modules['torch'] = None; sys.argv = sys.argv[1:]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", driver, archive, *words], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == (text, "")
 
 
 def test_a_conversation_reuses_its_cache(artifact: Path) -> None:

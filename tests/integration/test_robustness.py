@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 import time
@@ -25,14 +24,15 @@ from speccompile.compiler.execute import Observer
 from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import load_recipe
 from speccompile.runtime.artifact import open_artifact
+from tests.full_disk import FullDisk, compile_full_disk
 
-_SHIM = Path(__file__).with_name("full_disk.c")
 _FULL = "No space left on device"
 
 # A build that kills its process group before the n-th call of a function within `publish`.
 _KILLED_IN_PUBLISH = """
 import os, signal, sys
-from speccompile.compiler import build as building, publish as publishing
+from speccompile.compiler import build as building
+from speccompile.runtime import publish as publishing
 from speccompile.cli.main import main
 
 function, count, swaps = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
@@ -176,7 +176,7 @@ def test_killed_inside_publish(
 
 
 def test_full_at_the_nth_write(site: Site, tmp_path: Path) -> None:
-    library = _compiled_shim(tmp_path)
+    library = compile_full_disk(tmp_path)
     forgotten = ("check", "export draft", "lower draft openvino")
     site.forget(*forgotten)
     _, writes = _run_on_full_disk(site, tmp_path, library, room=10**9)
@@ -230,25 +230,8 @@ def _finish(site: Site, recipe: Path | None = None) -> dict[str, Any]:
 def _run_on_full_disk(
     site: Site, tmp_path: Path, library: Path, room: int
 ) -> tuple[subprocess.CompletedProcess[str], int]:
-    """Build where only `room` writes succeed; returns how many there were, failed ones included."""
-    counter = tmp_path / "counter"
-    counter.write_bytes(struct.pack("q", room))
-    done = _run(
-        [sys.executable, "-m", "speccompile.cli.main", *site.arguments()],
-        {"LD_PRELOAD": str(library), "FULL_COUNTER": str(counter), "FULL_FOLDER": str(site.disk)},
-    )
-    (left,) = struct.unpack("q", counter.read_bytes())
-    return done, room - left
-
-
-def _compiled_shim(folder: Path) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("needs a C compiler to make writes fail")
-    library = folder / "full_disk.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", str(_SHIM), "-o", str(library), "-ldl"]
-    subprocess.run(command, check=True, capture_output=True)
-    return library
+    command = [sys.executable, "-m", "speccompile.cli.main", *site.arguments()]
+    return FullDisk(library, site.disk, tmp_path / "counter").run(command, room)
 
 
 def _start(arguments: Sequence[str]) -> subprocess.Popen[bytes]:

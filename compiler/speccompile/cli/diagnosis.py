@@ -125,7 +125,7 @@ def engines_here(report: Inspection, found: Found) -> list[Engine]:
         gpu = best_gpu(plans, found)
         needs = gpu_needs(plans, gpu, found.driver)
         memory = list(memory_needs(plans, report.manifest.files, gpu).values())
-        lacks = _unmet(needs)
+        lacks = (*_unmet(needs), *(["its files"] if name in report.absent else []))
         if gpu and not any(need.met for need in memory):  # the plans of one capacity are enough
             lacks = (*lacks, "memory")
         mark = gpu and find_mark(Subject.of(report.manifest, name, gpu, found.driver))

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from speccompile.cli.inspection import Inspection, examine
+from speccompile.cli.inspection import LEFT_OUT, Inspection, examine
 from speccompile.cli.options import artifact_argument
 from speccompile.cli.tables import facts_table, megabytes, plain_table, printable
 from speccompile.runtime.manifest import Manifest
@@ -71,12 +71,12 @@ def _print(report: Inspection, console: Console) -> None:
         "name": manifest.name,
         "identity": manifest.identity,
         "built by": f"speccompile {manifest.compiler_version}",
-        "holds": f"{len(report.entries)} files, {megabytes(report.size)}",
+        "holds": f"{len(report.held)} files, {megabytes(report.size)}",
         "model": _model(manifest),
     }
     console.print(facts_table(facts))
     sections = (
-        *(_engines(manifest), *_gpu_engines(manifest), _sources(manifest)),
+        *(_engines(manifest), *_gpu_engines(report), _sources(manifest)),
         *(*_measured(report), *_found(report)),
     )
     for section in sections:
@@ -108,8 +108,9 @@ def _engines(manifest: Manifest) -> Table:
     return table
 
 
-def _gpu_engines(manifest: Manifest) -> Iterator[Table]:
+def _gpu_engines(report: Inspection) -> Iterator[Table]:
     """A row for each folder of plans."""
+    manifest = report.manifest
     if not manifest.gpus:
         return
     table = plain_table("GPU engines", "library", "for", "plans by cache slots", ">size")
@@ -118,13 +119,13 @@ def _gpu_engines(manifest: Manifest) -> Iterator[Table]:
         for plan in gpu.plans:
             capacities[plan.role].append(plan.capacity)
         plans = [f"{role} {_listed(sorted(slots))}" for role, slots in capacities.items() if slots]
-        paths = {gpu.kernels, *(plan.plan for plan in gpu.plans)}
+        size = megabytes(sum(manifest.files[path].size for path in gpu.paths))
         table.add_row(
             folder,
             f"{gpu.library} {gpu.library_version}",
             gpu.architecture,
             "\n".join(plans),
-            megabytes(sum(manifest.files[path].size for path in paths)),
+            LEFT_OUT if folder in report.absent else size,
         )
     yield table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from speccompile.runtime.artifact import (
     hash_files,
     list_files,
     open_artifact,
+    read_absent,
     read_manifest,
     read_measurements,
 )
@@ -21,13 +22,20 @@ from speccompile.runtime.files import RECORD_NAMES, FileEntry
 from speccompile.runtime.host import Need
 from speccompile.runtime.manifest import Manifest, Requirements
 from speccompile.runtime.measurements import Measurements, unmeasured
+from speccompile.runtime.partial import absent_files
 
-__all__ = ["Inspection", "examine"]
+__all__ = ["LEFT_OUT", "Inspection", "examine"]
+
+LEFT_OUT = "left out"
+"""The state of a file of absent plans."""
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """`entries` are what the records say of files; `states` how each was found, and all others."""
+    """`entries` are what the records say of files; `states` how each was found, and all others.
+
+    `absent` are the folders of plans that were left out when the artifact was pulled.
+    """
 
     root: Path
     manifest: Manifest
@@ -36,10 +44,17 @@ class Inspection:
     states: Mapping[str, str]
     needs: list[Need]
     error: SpeccompileError | None
+    absent: frozenset[str] = frozenset()
 
     @property
     def size(self) -> int:
-        return sum(entry.size for entry in self.entries.values())
+        """Bytes of the files that should be there."""
+        return sum(entry.size for entry in self.held)
+
+    @property
+    def held(self) -> list[FileEntry]:
+        """Of the files that should be there."""
+        return [entry for path, entry in self.entries.items() if self.states[path] != LEFT_OUT]
 
     @property
     def speedup(self) -> float | None:
@@ -75,7 +90,8 @@ def examine(root: Path, *, hashed: bool) -> Inspection:
     manifest = read_manifest(root)
     measurements = _readable_measurements(root, manifest)
     entries = {**manifest.files, **measurements.files}
-    states = _states(root, entries, hashed=hashed)
+    absent = _readable_absent(root, manifest)
+    states = _states(root, entries, absent_files(manifest, absent), hashed=hashed)
     changed = next((path for path, state in states.items() if state == "changed"), None)
     if changed is not None and not isinstance(error, ArtifactError):
         error = ArtifactError(
@@ -83,7 +99,7 @@ def examine(root: Path, *, hashed: bool) -> Inspection:
             "copy or build the artifact again"
         )
     needs = list(_needs(manifest.requires))
-    return Inspection(root, manifest, measurements, entries, states, needs, error)
+    return Inspection(root, manifest, measurements, entries, states, needs, error, absent)
 
 
 def _readable_measurements(root: Path, manifest: Manifest) -> Measurements:
@@ -94,14 +110,24 @@ def _readable_measurements(root: Path, manifest: Manifest) -> Measurements:
         return unmeasured(manifest)
 
 
-def _states(root: Path, entries: Mapping[str, FileEntry], *, hashed: bool) -> dict[str, str]:
+def _readable_absent(root: Path, manifest: Manifest) -> frozenset[str]:
+    """What was left out, nothing where the artifact was refused for the record of it."""
+    try:
+        return read_absent(root, manifest)
+    except ArtifactError:
+        return frozenset()
+
+
+def _states(
+    root: Path, entries: Mapping[str, FileEntry], left_out: Collection[str], *, hashed: bool
+) -> dict[str, str]:
     found = list_files(root)
     whole = [path for path, entry in entries.items() if found.get(path) == entry.size]
     hashes = hash_files(root, whole) if hashed else {}
     states: dict[str, str] = {}
     for path, entry in entries.items():
         if path not in found:
-            states[path] = "missing"
+            states[path] = LEFT_OUT if path in left_out else "missing"
         elif found[path] != entry.size:
             states[path] = f"{found[path]} bytes"
         elif not hashed:

@@ -13,8 +13,8 @@ from statistics import mean
 from typing import Any
 
 from speccompile.compiler.execute import StageResult
+from speccompile.compiler.file_entries import hash_tree
 from speccompile.compiler.gpu_engines import assemble_gpus
-from speccompile.compiler.publish import hash_tree
 from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.stages.check import Checked

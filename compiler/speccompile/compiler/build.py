@@ -26,7 +26,6 @@ from speccompile.compiler.default_draft import default_draft
 from speccompile.compiler.dump import dump_graphs
 from speccompile.compiler.execute import Observer, StageResult, run_stages
 from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
-from speccompile.compiler.publish import lock, publish, recover
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.document import document
 from speccompile.compiler.report.files import write_reports
@@ -35,6 +34,7 @@ from speccompile.runtime.costmodel import Costs
 from speccompile.runtime.errors import SpeccompileError
 from speccompile.runtime.manifest import SCHEMA_VERSION, EngineInfo, Manifest
 from speccompile.runtime.measurements import Defaults, Measurements, unmeasured
+from speccompile.runtime.publish import lock, publish, recover
 
 __all__ = ["Built", "build"]
 

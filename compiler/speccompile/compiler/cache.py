@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Self
 
 from speccompile.compiler.lease import lease, lease_alone
-from speccompile.compiler.publish import sync_tree
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.publish import sync_tree
 from speccompile.runtime.user_cache import default_cache
 
 __all__ = ["CacheError", "Entry", "StageCache", "cache_limit", "default_cache", "parse_size"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -20,12 +20,14 @@ from speccompile.runtime.errors import ArtifactError
 from speccompile.runtime.files import (
     MANIFEST_NAME,
     MEASUREMENTS_NAME,
+    PARTIAL_NAME,
     RECORD_NAMES,
     FileEntry,
     check_paths,
 )
-from speccompile.runtime.manifest import Manifest, parse_manifest
+from speccompile.runtime.manifest import GpuEngines, Manifest, parse_manifest
 from speccompile.runtime.measurements import Measurements, parse_measurements
+from speccompile.runtime.partial import absent_files, parse_partial
 from speccompile.runtime.records import MAX_RECORD_BYTES
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "hash_files",
     "list_files",
     "open_artifact",
+    "read_absent",
     "read_manifest",
     "read_measurements",
 ]
@@ -48,16 +51,26 @@ _SPECIAL_KINDS = {
 
 @dataclass(frozen=True)
 class Artifact:
-    """A checked artifact in the folder `root`."""
+    """A checked artifact in the folder `root`, without its `absent` folders of plans."""
 
     root: Path
     manifest: Manifest
     measurements: Measurements
+    absent: frozenset[str] = frozenset()
 
     @property
     def files(self) -> dict[str, FileEntry]:
-        """What is recorded of every file but the two records."""
-        return {**self.manifest.files, **self.measurements.files}
+        """What is recorded of every file that is there, but the records."""
+        files = {**self.manifest.files, **self.measurements.files}
+        for path in absent_files(self.manifest, self.absent):
+            del files[path]
+        return files
+
+    @property
+    def gpus(self) -> Mapping[str, GpuEngines]:
+        """The folders of plans that are there."""
+        gpus = self.manifest.gpus
+        return {name: gpus[name] for name in gpus if name not in self.absent}
 
     def path(self, relative: str) -> Path:
         """Where the file `relative` is; raises ArtifactError for one that no record has."""
@@ -74,8 +87,11 @@ def open_artifact(path: Path | str, *, check: bool = True, on_cpu: bool = True) 
     that is absent, incomplete or changed, CompatibilityError for a host that lacks what it needs.
     """
     root = Path(path)
+    if root.is_symlink():  # It may point elsewhere before the last file is opened.
+        root = root.resolve()
     manifest = read_manifest(root)
-    artifact = Artifact(root, manifest, read_measurements(root, manifest))
+    measurements = read_measurements(root, manifest)
+    artifact = Artifact(root, manifest, measurements, read_absent(root, manifest))
     _check_listing(artifact)
     if check:
         _check_content(artifact)
@@ -111,6 +127,14 @@ def read_measurements(root: Path, manifest: Manifest) -> Measurements:
     if data is None:
         raise _missing(root, MEASUREMENTS_NAME)
     return parse_measurements(data, str(root / MEASUREMENTS_NAME), manifest)
+
+
+def read_absent(root: Path, manifest: Manifest) -> frozenset[str]:
+    """The folders of plans that were left out; raises ArtifactError for a changed record of it."""
+    data = _read_record(root, PARTIAL_NAME)
+    if data is None:
+        return frozenset()
+    return frozenset(parse_partial(data, str(root / PARTIAL_NAME), manifest).absent)
 
 
 def list_files(root: Path) -> dict[str, int]:

@@ -12,6 +12,7 @@ from speccompile.runtime.records import require
 __all__ = [
     "MANIFEST_NAME",
     "MEASUREMENTS_NAME",
+    "PARTIAL_NAME",
     "RECORD_NAMES",
     "FileEntry",
     "check_files",
@@ -21,8 +22,9 @@ __all__ = [
 
 MANIFEST_NAME = "manifest.json"
 MEASUREMENTS_NAME = "measurements.json"
-RECORD_NAMES = frozenset({MANIFEST_NAME, MEASUREMENTS_NAME})
-"""The files that list the others."""
+PARTIAL_NAME = "partial.json"
+RECORD_NAMES = frozenset({MANIFEST_NAME, MEASUREMENTS_NAME, PARTIAL_NAME})
+"""The files that tell of the others; the last is in an artifact only where some are left out."""
 
 _REPORTS = "reports/"
 _MAX_DEPTH = 16

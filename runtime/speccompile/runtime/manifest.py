@@ -126,6 +126,11 @@ class GpuEngines:
     plugin: str
     plans: tuple[PlanInfo, ...]
 
+    @property
+    def paths(self) -> frozenset[str]:
+        """Of all its files in the artifact."""
+        return frozenset({self.kernels, *(plan.plan for plan in self.plans)})
+
 
 @dataclass(frozen=True)
 class Requirements:

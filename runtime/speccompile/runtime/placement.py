@@ -49,11 +49,15 @@ def choose_placement(artifact: Artifact, on: str, context: int) -> Placement | N
     Raises RequestError for a folder that is not there or has no plans so large, CompatibilityError
     for one that lacks something here.
     """
-    gpus = artifact.manifest.gpus
+    gpus = artifact.gpus
     if on == CPU:
         return None
     if on == AUTO:
         return _verified(artifact, context) if gpus and any_mark(artifact.manifest) else None
+    if on in artifact.absent:
+        raise RequestError(
+            f"{artifact.root}: {on} was left out when it was pulled; pull all of it, or choose cpu"
+        )
     if on not in gpus:
         folders = ", ".join(["auto", *sorted(gpus), "cpu"])
         raise RequestError(f"{artifact.root} has no engines {on!r}; choose one of {folders}")
@@ -79,7 +83,7 @@ def fitting_placements(artifact: Artifact, folder: str, found: Found) -> list[Pl
 
 def _verified(artifact: Artifact, context: int) -> Placement | None:
     found = find_gpus()
-    for folder, engines in sorted(artifact.manifest.gpus.items()):
+    for folder, engines in sorted(artifact.gpus.items()):
         pair, gpu = _smallest(engines, context), best_gpu(engines, found)
         if pair is None or gpu is None or _lacks(artifact, engines, pair, found):
             continue

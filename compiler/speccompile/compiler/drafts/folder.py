@@ -28,7 +28,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from speccompile.compiler.decoder import DecoderConfig, is_norm, of_layers, tensor_shapes
 from speccompile.compiler.int8 import quantize_int8
-from speccompile.compiler.publish import sync_tree
 from speccompile.compiler.quantize import TensorReader
 from speccompile.compiler.sources.checkpoint import (
     Checkpoint,
@@ -42,6 +41,7 @@ from speccompile.compiler.sources.digest import file_sha256, verified_sha256
 from speccompile.compiler.weights import SCALE_SUFFIX, WEIGHTS_FILE, Weights
 from speccompile.compiler.weights_writer import WeightsWriter
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.publish import sync_tree
 
 __all__ = [
     "DRAFT_FILE",

@@ -13,11 +13,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from speccompile.compiler.publish import hash_tree, lock, publish, recover
+from speccompile.compiler.file_entries import hash_tree
 from speccompile.runtime.artifact import Artifact, open_artifact, read_manifest
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME
+from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME, PARTIAL_NAME
 from speccompile.runtime.measurements import Measurements, parse_measurements
+from speccompile.runtime.publish import lock, publish, recover
 from speccompile.runtime.tuned import PREDICTOR_FILE
 
 __all__ = ["BUILT_FILE", "TUNE_FILE", "reset", "store"]
@@ -48,7 +49,8 @@ def reset(path: Path) -> bool:
         return False
     where = artifact.path(BUILT_FILE)
     built = parse_measurements(where.read_bytes(), str(where), artifact.manifest)
-    _rewrite(artifact, built, artifact.manifest.files.keys() | built.files.keys(), {})
+    kept = artifact.files.keys() & artifact.manifest.files.keys()
+    _rewrite(artifact, built, kept | built.files.keys(), {})
     return True
 
 
@@ -61,7 +63,8 @@ def _rewrite(
         if read_manifest(root).identity != manifest.identity:
             raise SpeccompileError(f"{root}: was built anew meanwhile; tune it again")
         with _staging(root) as staging:
-            for path in (MANIFEST_NAME, *sorted(kept)):
+            partial = [PARTIAL_NAME] if artifact.absent else []
+            for path in (MANIFEST_NAME, *partial, *sorted(kept)):
                 _link(root / path, staging / path)
             for path, content in reports.items():
                 (staging / path).parent.mkdir(parents=True, exist_ok=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from speccompile.compiler.publish import lock
 from speccompile.compiler.tune import store as module
 from speccompile.compiler.tune.store import BUILT_FILE, TUNE_FILE, reset, store
 from speccompile.runtime.artifact import Artifact, open_artifact
 from speccompile.runtime.control.predictor import Predictor
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.publish import lock
 from speccompile.runtime.tuned import PREDICTOR_FILE, read_predictor
 from tests.table_artifact import write_artifact
 
@@ -90,7 +90,7 @@ def test_files_are_copied_where_there_are_no_links(
 def test_another_build_is_not_overwritten(artifact: Artifact) -> None:
     with (
         lock(artifact.root),
-        pytest.raises(SpeccompileError, match="another build is writing to it"),
+        pytest.raises(SpeccompileError, match="another process is writing to it"),
     ):
         store(artifact, artifact.measurements, REPORTS)
     other = replace(artifact.manifest, name="other")

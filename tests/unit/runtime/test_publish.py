@@ -2,16 +2,14 @@ import errno
 import os
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
-from speccompile.compiler import publish as publish_module
-from speccompile.compiler.publish import hash_tree, lock, publish, recover
+from speccompile.runtime import publish as publish_module
 from speccompile.runtime.artifact import list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import FileEntry
+from speccompile.runtime.publish import lock, publish, recover
 
 Tree = dict[str, str]
 
@@ -249,7 +247,7 @@ def test_an_unfinished_folder_is_not_published(place: Path) -> None:
 
 def test_lock(place: Path) -> None:
     with lock(place):
-        with pytest.raises(SpeccompileError, match="another build is writing to it") as caught:
+        with pytest.raises(SpeccompileError, match="another process is writing to it") as caught:
             lock(place).__enter__()
         assert "\n" not in str(caught.value)
         with lock(place.with_name("other")):
@@ -269,37 +267,3 @@ def test_lock_needs_a_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpeccompileError, match="cannot be locked"):
         lock(tmp_path / "file" / "tiny").__enter__()
-
-
-def test_hash_tree(tmp_path: Path) -> None:
-    root = write(tmp_path, {**NEW, "engines/curve.json": "{}", "run.pyz": ""})
-    roles = {"engines": "engine", "engines/curve.json": "cost", "only": "other", "run.pyz": "run"}
-    digest = sha256(b"new weights").hexdigest()
-    files = hash_tree(root, roles)
-    assert files["engines/target.bin"] == FileEntry(digest, 11, "engine")
-    assert {path: entry.role for path, entry in files.items()} == {
-        "engines/curve.json": "cost",
-        "engines/target.bin": "engine",
-        "only/new": "other",
-        "run.pyz": "run",
-    }
-    with pytest.raises(SpeccompileError, match=r"'run\.pyz' has no role"):
-        hash_tree(root, {"engines": "engine", "only": "other"})
-
-
-def test_hash_tree_leaves_out_the_records_and_what_is_listed(tmp_path: Path) -> None:
-    root = write(tmp_path, {**NEW, "measurements.json": "", "reports/a": "x"})
-    files = hash_tree(root, {"reports": "report"}, listed=["engines/target.bin", "only/new"])
-    assert files == {"reports/a": FileEntry(sha256(b"x").hexdigest(), 1, "report")}
-    with pytest.raises(SpeccompileError, match="'only/new' has no role"):
-        hash_tree(root, {"reports": "report"}, listed=["engines/target.bin"])
-
-
-def test_hash_tree_refuses_what_could_not_be_opened(tmp_path: Path) -> None:
-    root = write(tmp_path, {"engines/a": "", "engines/A": ""})
-    with pytest.raises(SpeccompileError, match="only by case; rename it"):
-        hash_tree(root, {"engines": "engine"})
-    (root / "engines" / "A").unlink()
-    (root / "engines" / "A").symlink_to("a")
-    with pytest.raises(SpeccompileError, match="is a symbolic link"):
-        hash_tree(root, {"engines": "engine"})

@@ -12,15 +12,25 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
-from pathlib import Path, PurePosixPath
+from dataclasses import replace
+from pathlib import Path
 
-from speccompile.runtime.artifact import hash_files, list_files
-from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import MANIFEST_NAME, RECORD_NAMES, FileEntry, check_paths
+from speccompile.runtime.artifact import Artifact, list_files, open_artifact
+from speccompile.runtime.errors import ArtifactError, SpeccompileError
+from speccompile.runtime.files import MANIFEST_NAME
 
-__all__ = ["hash_tree", "lock", "publish", "recover", "sync_tree"]
+__all__ = [
+    "check_replaceable",
+    "holds",
+    "lock",
+    "publish",
+    "recover",
+    "sibling",
+    "sync_paths",
+    "sync_tree",
+]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -37,7 +47,7 @@ def publish(staging: Path, destination: Path) -> None:
     with _explained(destination, "cannot be written"):
         if not _is_artifact(staging):
             raise SpeccompileError(f"{staging}: cannot be published without its {MANIFEST_NAME}")
-        _check_replaceable(destination)
+        check_replaceable(destination)
         sync_tree(staging)
         _exchange(staging, destination)
     with _explained(destination, "is published, but the artifact it replaced cannot be removed"):
@@ -52,7 +62,7 @@ def recover(destination: Path) -> None:
     with _explained(destination, f"cannot be restored from {old}"):
         if _is_artifact(old) and not _is_artifact(destination):
             old.rename(destination)
-            _sync([destination.absolute().parent])
+            sync_paths([destination.absolute().parent])
         else:
             _discard(old)
 
@@ -64,7 +74,7 @@ def lock(destination: Path) -> Generator[None]:
     The kernel releases the lock when its holder dies. The hidden lock file stays: removing it
     would let two later processes lock two files of that name.
     """
-    path = _sibling(destination, "lock")
+    path = sibling(destination, "lock")
     with _explained(destination, "cannot be locked"):
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -74,7 +84,7 @@ def lock(destination: Path) -> Generator[None]:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise SpeccompileError(
-                    f"{destination}: another build is writing to it; "
+                    f"{destination}: another process is writing to it; "
                     "wait until it ends or choose another destination"
                 ) from None
         yield
@@ -82,34 +92,17 @@ def lock(destination: Path) -> Generator[None]:
         os.close(descriptor)
 
 
-def hash_tree(
-    root: Path, roles: Mapping[str, str], *, listed: Collection[str] = ()
-) -> dict[str, FileEntry]:
-    """A record's `files`: all files under `root` but the records and those already `listed`.
-
-    `roles` maps a relative path, or a folder for all that is in it, to a role; the longest path
-    that fits a file counts. Raises SpeccompileError for a file that has none or that no artifact
-    may have.
-    """
-    sizes = {path: size for path, size in list_files(root).items() if path not in RECORD_NAMES}
+def holds(destination: Path, artifact: Artifact) -> bool:
+    """Whether this very artifact, measured alike, is at `destination`, and all of it whole."""
     try:
-        check_paths(sizes)
-    except ValueError as error:
-        raise SpeccompileError(f"{root}: {error}; rename it") from None
-    sizes = {path: size for path, size in sizes.items() if path not in listed}
-    of_file = {path: _role(root, path, roles) for path in sizes}
-    digests = hash_files(root, sizes)
-    return {path: FileEntry(digests[path], size, of_file[path]) for path, size in sizes.items()}
+        old = open_artifact(destination, on_cpu=False)
+    except ArtifactError:
+        return False
+    return replace(old, root=artifact.root) == artifact
 
 
-def _role(root: Path, path: str, roles: Mapping[str, str]) -> str:
-    for candidate in (path, *map(str, PurePosixPath(path).parents)):
-        if candidate in roles:
-            return roles[candidate]
-    raise SpeccompileError(f"{root}: {path!r} has no role in the artifact; give it one or leave it")
-
-
-def _check_replaceable(destination: Path) -> None:
+def check_replaceable(destination: Path) -> None:
+    """Raise SpeccompileError when this is something other than an artifact or an empty folder."""
     if destination.is_symlink() or (destination.exists() and not destination.is_dir()):
         fault = "is not a folder"
     elif destination.is_dir() and any(destination.iterdir()) and not _is_artifact(destination):
@@ -123,17 +116,17 @@ def _exchange(staging: Path, destination: Path) -> None:
     parents = {staging.absolute().parent, destination.absolute().parent}
     if _is_artifact(destination):
         if _swap(staging, destination):
-            _sync(parents)
+            sync_paths(parents)
             staging.rename(_aside(destination))
             return
         destination.rename(_aside(destination))
-        _sync(parents)
+        sync_paths(parents)
     try:
         staging.rename(destination)  # An empty folder there is replaced.
     except OSError:
         recover(destination)
         raise
-    _sync(parents)
+    sync_paths(parents)
 
 
 def _swap(one: Path, other: Path) -> bool:
@@ -156,10 +149,11 @@ def sync_tree(root: Path) -> None:
     """Have all of `root` on the disk."""
     files = [root / path for path in list_files(root)]
     folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root)}
-    _sync([*files, *folders])
+    sync_paths([*files, *folders])
 
 
-def _sync(paths: Iterable[Path]) -> None:
+def sync_paths(paths: Iterable[Path]) -> None:
+    """Have these files and folders, though not what is in the folders, on the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -173,10 +167,11 @@ def _is_artifact(folder: Path) -> bool:
 
 
 def _aside(destination: Path) -> Path:
-    return _sibling(destination, "old")
+    return sibling(destination, "old")
 
 
-def _sibling(destination: Path, suffix: str) -> Path:
+def sibling(destination: Path, suffix: str) -> Path:
+    """Where what belongs to `destination` lies hidden beside it, on the same file system."""
     destination = destination.absolute()
     return destination.parent / f".{destination.name}.{suffix}"
 

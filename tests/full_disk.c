@@ -1,5 +1,6 @@
 /* Preloaded, makes the disk below $FULL_FOLDER full: $FULL_COUNTER is a file with an 8-byte integer,
- * the number of calls that may still write there, which all processes of a build share. */
+ * the number of calls that may still write there, which all processes of a build share. $FULL_ERROR
+ * is the number of another error for the disk to have than ENOSPC. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -17,11 +18,13 @@
 
 static long *remaining;
 static const char *folder;
+static int failure = ENOSPC;
 
 __attribute__((constructor)) static void attach(void) {
     const char *counter = getenv("FULL_COUNTER");
     folder = getenv("FULL_FOLDER");
     if (!counter || !folder) return;
+    if (getenv("FULL_ERROR")) failure = atoi(getenv("FULL_ERROR"));
     int descriptor = open(counter, O_RDWR | O_CLOEXEC);
     if (descriptor < 0) return;
     void *shared = mmap(NULL, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -37,7 +40,7 @@ static int below(const char *path) {
 static int is_full(const char *path) {
     if (!remaining || !below(path)) return 0;
     if (__atomic_fetch_sub(remaining, 1, __ATOMIC_RELAXED) > 0) return 0;
-    errno = ENOSPC;
+    errno = failure;
     return 1;
 }
 
