@@ -25,6 +25,7 @@ _COMMANDS = {
     "verify": "Prove that an artifact is lossless.",
     "inspect": "Show and check what an artifact holds.",
     "doctor": "Show what can run and be built on this machine.",
+    "export": "Write an artifact in the form of another server.",
     "recipes": "List the recipes that come with speccompile.",
     "cache": "Show or clear what builds keep on disk.",
     "recipe": "Write a recipe for models of your own.",
