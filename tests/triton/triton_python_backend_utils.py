@@ -13,7 +13,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 __all__ = [
@@ -30,7 +29,7 @@ __all__ = [
 TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
-class TritonModelException(Exception):  # noqa: N818  # Triton's name
+class TritonModelException(Exception):  # Triton's name
     """What a model raises when it cannot be loaded."""
 
 

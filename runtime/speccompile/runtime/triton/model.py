@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import triton_python_backend_utils as pb_utils
+import triton_python_backend_utils as pb_utils  # the server fills it once this file is imported
 
 _ARTIFACT = Path(__file__).resolve().parent / "artifact"
 sys.path.insert(0, str(_ARTIFACT / "run.pyz"))
@@ -57,15 +57,16 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[pb_utils.InferenceRequest]) -> None:
         """Answer each with one response, or with one for each piece of text and one at the end."""
+        final = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
         for request in requests:
             sender = request.get_response_sender()
             try:
-                for response, flags in self._responses(request, sender):
-                    sender.send(response, flags=flags)
+                for response, last in self._responses(request, sender):
+                    sender.send(response, flags=final if last else 0)
             except SpeccompileError as error:
-                of_caller = isinstance(error, RequestError)
-                code = pb_utils.TritonError.INVALID_ARG if of_caller else _INTERNAL
-                sender.send(_refusal(str(error), code), flags=_FINAL)
+                of_caller, codes = isinstance(error, RequestError), pb_utils.TritonError
+                code = codes.INVALID_ARG if of_caller else codes.INTERNAL
+                sender.send(_refusal(str(error), code), flags=final)
 
     def finalize(self) -> None:
         """Give a GPU back."""
@@ -73,17 +74,17 @@ class TritonPythonModel:
 
     def _responses(
         self, request: pb_utils.InferenceRequest, sender: pb_utils.InferenceResponseSender
-    ) -> Iterator[tuple[pb_utils.InferenceResponse, int]]:
+    ) -> Iterator[tuple[pb_utils.InferenceResponse, bool]]:
         inputs = self._read(request)
         stream = inputs.get("stream", False)
         output = self._output(inputs)
         for piece in output:
             if sender.is_cancelled():
-                yield _refusal("the client went away", pb_utils.TritonError.CANCELLED), _FINAL
+                yield _refusal("the client went away", pb_utils.TritonError.CANCELLED), True
                 return
             if stream:
-                yield _response(output, piece), 0
-        yield _response(output, "" if stream else output.text, output.finish), _FINAL
+                yield _response(output, piece), False
+        yield _response(output, "" if stream else output.text, output.finish), True
 
     def _output(self, inputs: Mapping[str, Any]) -> Output:
         text = inputs["text_input"]
@@ -137,7 +138,3 @@ def _response(output: Output, text: str, finish: str = "") -> pb_utils.Inference
 
 def _refusal(message: str, code: int) -> pb_utils.InferenceResponse:
     return pb_utils.InferenceResponse(output_tensors=[], error=pb_utils.TritonError(message, code))
-
-
-_FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
-_INTERNAL = pb_utils.TritonError.INTERNAL
