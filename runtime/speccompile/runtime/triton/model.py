@@ -77,19 +77,22 @@ class TritonPythonModel:
     ) -> Iterator[tuple[pb_utils.InferenceResponse, bool]]:
         inputs = self._read(request)
         stream = inputs.get("stream", False)
-        output = self._output(inputs)
+        prompt = self._prompt(inputs)
+        output = self._output(prompt, inputs)
         for piece in output:
             if sender.is_cancelled():
                 yield _refusal("the client went away", pb_utils.TritonError.CANCELLED), True
                 return
             if stream:
-                yield _response(output, piece), False
-        yield _response(output, "" if stream else output.text, output.finish), True
+                yield _response(prompt, output, piece), False
+        yield _response(prompt, output, "" if stream else output.text, output.finish), True
 
-    def _output(self, inputs: Mapping[str, Any]) -> Output:
-        text = inputs["text_input"]
+    def _prompt(self, inputs: Mapping[str, Any]) -> list[int]:
+        runner, text = self._runner, inputs["text_input"]
         raw = inputs.get("raw", False)
-        prompt = self._runner.encode_raw(text) if raw else self._runner.encode(text)
+        return runner.encode_raw(text) if raw or runner.reads_source else runner.encode(text)
+
+    def _output(self, prompt: list[int], inputs: Mapping[str, Any]) -> Output:
         given = {
             _OPTIONS.get(name, name): value
             for name, value in inputs.items()
@@ -124,8 +127,10 @@ def _text(name: str, value: object) -> object:
         raise RequestError(f"{name} is not UTF-8 text ({error.reason})") from error
 
 
-def _response(output: Output, text: str, finish: str = "") -> pb_utils.InferenceResponse:
-    counts = output.statistics.prompt_tokens, len(output.tokens)
+def _response(
+    prompt: Sequence[int], output: Output, text: str, finish: str = ""
+) -> pb_utils.InferenceResponse:
+    counts = len(prompt), len(output.tokens)
     return pb_utils.InferenceResponse(
         output_tensors=[
             pb_utils.Tensor("text_output", np.array([text.encode()], dtype=np.object_)),

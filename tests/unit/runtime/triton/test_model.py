@@ -53,6 +53,7 @@ def test_a_stream_says_the_same_in_pieces(version: Path, model: Any) -> None:  #
     assert "".join(answer.texts) == plain(version, Options(max_new_tokens=12))
     assert answer.texts[-1] == ""
     assert answer.reasons == [""] * (len(answer.texts) - 1) + ["length"]
+    assert {length for length, _ in answer.counts} == {4}
     lengths = [length for _, length in answer.counts]
     assert lengths == sorted(lengths)
     assert lengths[-1] == 12
