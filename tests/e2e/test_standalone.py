@@ -3,17 +3,18 @@ Triton Inference Server that serves it."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from speccompile.runtime.triton.repository import write_model
 from tests.integration.conftest import artifact, cache, model_folder, recipe_file
-from tests.triton.server import Server, install_server
+from tests.triton_server import Server, install_server
 
 __all__ = ["artifact", "cache", "model_folder", "recipe_file"]
 
@@ -29,6 +30,9 @@ print("".join(next(runner.outputs(runner.session(), runner.encode("def f"), opti
 assert not {"torch", "onnx", "pydantic", "rich"} & set(sys.modules)
 """
 
+BARE = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+"""What processes on a host see: nothing of a checkout that this process may be run from."""
+
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -42,7 +46,8 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(artifact: Path) -> str:
     """What our own command writes after `PROMPT`."""
-    return _run(sys.executable, "-m", "speccompile.cli.main", "run", artifact, *PROMPT)
+    command = [sys.executable, "-m", "speccompile.cli.main", "run", artifact, *PROMPT]
+    return _run(*command, env=os.environ)
 
 
 def test_the_archive_runs_where_only_the_engine_is_installed(
@@ -56,7 +61,7 @@ def test_the_archive_runs_where_only_the_engine_is_installed(
         capture_output=True,
         text=True,
         check=False,
-        cwd=artifact.parent,
+        env=BARE,
     )
     assert refused.returncode == 2
     assert "top_p" in refused.stderr
@@ -117,21 +122,21 @@ def _environment(folder: Path, *packages: str, beside: Path | None = None) -> Pa
         (site,) = (beside.parents[1] / "lib").glob("python*/site-packages")
         own = folder / "lib" / site.parent.name / "site-packages"
         (own / "beside.pth").write_text(f"{site}\n", encoding="utf-8")
-    install = [python, "-m", "pip", "install", "--quiet", *packages]
-    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    done = subprocess.run(install, capture_output=True, text=True, check=False, env=BARE)
     if done.returncode != 0:
         pytest.skip(f"the packages cannot be installed here: {done.stderr.strip()[-200:]}")
     return python
 
 
-def _run(*command: object) -> str:
-    done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, cwd="/"
-    )
+def _run(*command: object, env: Mapping[str, str] = BARE) -> str:
+    line = [str(part) for part in command]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd="/", env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def _fails(*command: object) -> bool:
-    done = subprocess.run([str(part) for part in command], capture_output=True, check=False)
+    line = [str(part) for part in command]
+    done = subprocess.run(line, capture_output=True, check=False, cwd="/", env=BARE)
     return done.returncode != 0

@@ -56,6 +56,7 @@ def test_it_needs_no_framework(tmp_path: Path) -> None:
         "from speccompile.cli.main import main\n"
         "main()\n"
     )
-    command = [sys.executable, "-c", script, "export", "triton", artifact, tmp_path / "models"]
+    command = [sys.executable, "-c", script, "export", "triton"]
+    command += [str(artifact), str(tmp_path / "models")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

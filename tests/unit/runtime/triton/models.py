@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import triton_python_backend_utils as pb_utils
+from numpy.typing import NDArray
 
 __all__ = ["Answer", "ask", "initialize", "load_model"]
 
@@ -76,14 +77,14 @@ def initialize(version: Path, **parameters: str) -> Any:  # noqa: ANN401
 def ask(
     model: Any,  # noqa: ANN401
     version: Path,
+    inputs: Mapping[str, object],
     *,
     parameters: Mapping[str, object] | None = None,
     cancel_after: int | None = None,
-    **inputs: object,
 ) -> Answer:
     """What the model answers to `inputs`, in the types of its config."""
     types = {name: _TYPES[of] for kind, name, of, _ in _tensors(version) if kind == "input"}
-    tensors = {
+    tensors: dict[str, NDArray[Any]] = {
         name: np.array([_value(each) for each in _several(value)], dtype=types[name])
         for name, value in inputs.items()
     }

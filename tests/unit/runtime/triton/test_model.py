@@ -41,14 +41,14 @@ def plain(version: Path, options: Options) -> str:
 
 
 def test_the_answer_is_the_targets(version: Path, model: Any) -> None:  # noqa: ANN401
-    answer = ask(model, version, text_input=PROMPT, max_tokens=12)
+    answer = ask(model, version, {"text_input": PROMPT, "max_tokens": 12})
     assert answer.texts == [plain(version, Options(max_new_tokens=12))]
     assert answer.reasons == ["length"]
     assert answer.counts == [(4, 12)]
 
 
 def test_a_stream_says_the_same_in_pieces(version: Path, model: Any) -> None:  # noqa: ANN401
-    answer = ask(model, version, text_input=PROMPT, max_tokens=12, stream=True)
+    answer = ask(model, version, {"text_input": PROMPT, "max_tokens": 12, "stream": True})
     assert len(answer.texts) > 3
     assert "".join(answer.texts) == plain(version, Options(max_new_tokens=12))
     assert answer.texts[-1] == ""
@@ -86,7 +86,7 @@ def test_every_option_reaches_the_runtime(
         "stop_tokens": [6, 7],
         "bad_words": ["w5"],
     }
-    answer = ask(model, version, text_input=PROMPT, max_tokens=9, raw=True, **asked)
+    answer = ask(model, version, {"text_input": PROMPT, "max_tokens": 9, "raw": True, **asked})
     assert answer.error is None
     del asked["min_tokens"]
     expected = Options(max_new_tokens=9, min_new_tokens=2, audited=True, **asked)
@@ -107,14 +107,16 @@ def test_a_form_of_the_output_is_followed(
         return iter([self.stream(session, prompt, options.request())])
 
     monkeypatch.setattr(Runner, "outputs", outputs)
-    assert ask(model, version, text_input=PROMPT, max_tokens=1, **{form: "x"}).error is None
+    assert ask(model, version, {"text_input": PROMPT, "max_tokens": 1, form: "x"}).error is None
     assert getattr(seen[0], form) == "x"
 
 
 def test_a_seed_repeats_the_output(version: Path, model: Any) -> None:  # noqa: ANN401
     def draw(seed: int) -> list[str]:
         return ask(
-            model, version, text_input=PROMPT, max_tokens=24, temperature=1.0, seed=seed
+            model,
+            version,
+            {"text_input": PROMPT, "max_tokens": 24, "temperature": 1.0, "seed": seed},
         ).texts
 
     assert draw(5) == draw(5) != draw(6)
@@ -123,34 +125,36 @@ def test_a_seed_repeats_the_output(version: Path, model: Any) -> None:  # noqa: 
 
 
 def test_a_stop_text_ends_the_output(version: Path, model: Any) -> None:  # noqa: ANN401
-    whole = ask(model, version, text_input=PROMPT, max_tokens=12).texts[0]
+    whole = ask(model, version, {"text_input": PROMPT, "max_tokens": 12}).texts[0]
     stop = whole.split()[3]
-    answer = ask(model, version, text_input=PROMPT, max_tokens=12, stop=[stop])
+    answer = ask(model, version, {"text_input": PROMPT, "max_tokens": 12, "stop": [stop]})
     assert answer.texts[0] == whole[: whole.index(stop)]
     assert answer.reasons == ["stop"]
 
 
 def test_requests_are_answered_in_turn(version: Path, model: Any) -> None:  # noqa: ANN401
     """Also behind one that is refused."""
-    first = ask(model, version, text_input=PROMPT, max_tokens=8)
-    assert ask(model, version, text_input=PROMPT, top_p=0.0).error is not None
-    assert ask(model, version, text_input=PROMPT, max_tokens=8).texts == first.texts
+    first = ask(model, version, {"text_input": PROMPT, "max_tokens": 8})
+    assert ask(model, version, {"text_input": PROMPT, "top_p": 0.0}).error is not None
+    assert ask(model, version, {"text_input": PROMPT, "max_tokens": 8}).texts == first.texts
 
 
 def test_what_cannot_be_is_refused_as_the_callers(version: Path, model: Any) -> None:  # noqa: ANN401
     refused = {
-        "top_p": ask(model, version, text_input=PROMPT, top_p=0.0),
-        "max_new_tokens": ask(model, version, text_input=PROMPT, max_tokens=-1),
-        "the prompt has 0 tokens": ask(model, version, text_input=""),
-        "the prompt has 100 tokens": ask(model, version, text_input="w1 " * 100),
+        "top_p": ask(model, version, {"text_input": PROMPT, "top_p": 0.0}),
+        "max_new_tokens": ask(model, version, {"text_input": PROMPT, "max_tokens": -1}),
+        "the prompt has 0 tokens": ask(model, version, {"text_input": ""}),
+        "the prompt has 100 tokens": ask(model, version, {"text_input": "w1 " * 100}),
         "temperatur is unknown; did you mean temperature?": ask(
-            model, version, text_input=PROMPT, parameters={"temperatur": 1.0}
+            model, version, {"text_input": PROMPT}, parameters={"temperatur": 1.0}
         ),
         "n is unknown; there are text_input, raw": ask(
-            model, version, text_input=PROMPT, parameters={"n": 2}
+            model, version, {"text_input": PROMPT}, parameters={"n": 2}
         ),
-        "bad_words is not UTF-8": ask(model, version, text_input=PROMPT, bad_words=[b"\xff"]),
-        "text_input is not UTF-8": ask(model, version, text_input=[b"\xff"], stream=True),
+        "bad_words is not UTF-8": ask(
+            model, version, {"text_input": PROMPT, "bad_words": [b"\xff"]}
+        ),
+        "text_input is not UTF-8": ask(model, version, {"text_input": [b"\xff"], "stream": True}),
     }
     for message, answer in refused.items():
         assert answer.error is not None, message
@@ -164,18 +168,18 @@ def test_an_engine_that_fails_is_the_servers_error(
     model: Any,  # noqa: ANN401
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = ask(model, version, text_input=PROMPT, max_tokens=8)
+    whole = ask(model, version, {"text_input": PROMPT, "max_tokens": 8})
 
     def fail(*_: object) -> None:
         raise EngineError("the engine failed")
 
     with monkeypatch.context() as patch:
         patch.setattr("speccompile.runtime.session.prefill", fail)
-        answer = ask(model, version, text_input="w3 w3", max_tokens=8)
+        answer = ask(model, version, {"text_input": "w3 w3", "max_tokens": 8})
     assert answer.error is not None
     assert answer.error.message() == "the engine failed"
     assert answer.error.code() == pb_utils.TritonError.INTERNAL
-    assert ask(model, version, text_input=PROMPT, max_tokens=8).texts == whole.texts
+    assert ask(model, version, {"text_input": PROMPT, "max_tokens": 8}).texts == whole.texts
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -187,15 +191,13 @@ def test_nothing_more_is_decoded_for_a_client_that_left(
     answer = ask(
         model,
         version,
-        text_input=PROMPT,
-        max_tokens=40,
-        stream=stream,
+        {"text_input": PROMPT, "max_tokens": 40, "stream": stream},
         cancel_after=2 if stream else 0,
     )
     assert len(answer.texts) == (2 if stream else 0)
     assert answer.error is not None
     assert answer.error.code() == pb_utils.TritonError.CANCELLED
-    assert ask(model, version, text_input=PROMPT, max_tokens=6).reasons == ["length"]
+    assert ask(model, version, {"text_input": PROMPT, "max_tokens": 6}).reasons == ["length"]
 
 
 def test_an_artifact_that_was_changed_is_not_loaded(version: Path) -> None:

@@ -14,7 +14,6 @@ from google.protobuf import text_format
 from speccompile.runtime.artifact import list_files, open_artifact
 from speccompile.runtime.errors import ArtifactError, RequestError, SpeccompileError
 from speccompile.runtime.options import Options
-from speccompile.runtime.triton import repository
 from speccompile.runtime.triton.repository import write_model
 from tests.table_artifact import write_artifact
 
@@ -122,7 +121,7 @@ def test_a_full_disk_leaves_no_version(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(repository.shutil, "copytree", full)
+        patch.setattr(shutil, "copytree", full)
         with pytest.raises(SpeccompileError, match="cannot be written: No space left on device"):
             write_model(artifact, tmp_path / "models")
     model = tmp_path / "models/tiny"

@@ -78,7 +78,7 @@ class Install:
             "allow-grpc": "false",
             "allow-metrics": "false",
         }
-        command = [self.program, *(f"--{name}={value}" for name, value in options.items())]
+        command = [str(self.program), *(f"--{name}={value}" for name, value in options.items())]
         with log.open("wb") as output:
             process = subprocess.Popen(
                 command, env=dict(self.environment), stdout=output, stderr=subprocess.STDOUT
@@ -96,8 +96,10 @@ class Install:
 def install_server(folder: Path, python: Path) -> Iterator[Install]:
     """Install it into `folder`; its models run in the environment of `python`, of our version."""
     packages = folder / "packages"
-    install = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", packages]
-    done = subprocess.run([*install, _PACKAGE], capture_output=True, text=True, check=False)
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    done = subprocess.run(
+        [*install, str(packages), _PACKAGE], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         pytest.skip(f"Triton cannot be installed here: {done.stderr.strip()[-200:]}")
     root = packages / "pytriton/tritonserver"
