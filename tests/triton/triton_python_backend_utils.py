@@ -1,10 +1,10 @@
 """Triton's module of that name, as far as our model calls it, for tests without a server.
 
-It keeps what a model sends, and refuses what the server's own would: a response after the final
-one, and a tensor whose type or name the config does not have is left to the tests to find. It does
-not cover the processes and the shared memory between server and model, batching, scheduling,
-business logic scripting, BF16 and DLPack, timeouts, nor the HTTP and gRPC ends, which turn JSON
-into tensors: `tests/e2e/test_triton.py` runs the real server where it can be installed.
+It keeps what a model sends, and refuses a response after the final one, as the server does. It does
+not cover the processes and the shared memory between server and model, that the server fills this
+module only once a model's is imported, the types and shapes of tensors, which it takes as they
+come, batching, scheduling, calls from model to model, BF16 and DLPack, time limits, nor the HTTP and
+gRPC ends. `tests/e2e/test_standalone.py` runs the server itself, where it can be installed.
 """
 
 from __future__ import annotations
