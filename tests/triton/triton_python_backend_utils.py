@@ -3,8 +3,8 @@
 It keeps what a model sends, and refuses a response after the final one, as the server does. It does
 not cover the processes and the shared memory between server and model, that the server fills this
 module only once a model's is imported, the types and shapes of tensors, which it takes as they
-come, batching, scheduling, calls from model to model, BF16 and DLPack, time limits, nor the HTTP and
-gRPC ends. `tests/e2e/test_standalone.py` runs the server itself, where it can be installed.
+come, batching, scheduling, calls from model to model, BF16 and DLPack, time limits, nor the HTTP
+and gRPC ends. `tests/e2e/test_standalone.py` runs the server itself, where it can be installed.
 """
 
 from __future__ import annotations
