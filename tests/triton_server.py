@@ -13,7 +13,7 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ class Install:
     environment: Mapping[str, str]
 
     @contextmanager
-    def serve(self, repository: Path) -> Iterator[Server]:
+    def serve(self, repository: Path) -> Generator[Server]:
         """Serve the models of a repository, and stop in the end."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -93,7 +93,7 @@ class Install:
 
 
 @contextmanager
-def install_server(folder: Path, python: Path) -> Iterator[Install]:
+def install_server(folder: Path, python: Path) -> Generator[Install]:
     """Install it into `folder`; its models run in the environment of `python`, of our version."""
     packages = folder / "packages"
     install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
