@@ -28,6 +28,7 @@ _COMMANDS = {
     "push": "Send an artifact to an OCI registry.",
     "pull": "Fetch an artifact from an OCI registry.",
     "deploy": "Choose which of several artifacts a host runs.",
+    "export": "Write an artifact in the form of another server.",
     "recipes": "List the recipes that come with speccompile.",
     "cache": "Show or clear what builds keep on disk.",
     "recipe": "Write a recipe for models of your own.",

@@ -1,6 +1,7 @@
 """`speccompile run`: generate text, streaming, and say what speculation brought.
 
-This module needs only click and the runtime: it is also the command of an artifact's `run.pyz`.
+This module needs only click and the runtime: it is also the command of an artifact's `run.pyz`,
+and `speccompile-run` of its wheel.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from speccompile.runtime.request import Rule
 from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 from speccompile.runtime.session import AnySession, Session
 
-__all__ = ["command", "main_of_archive"]
+__all__ = ["command", "main", "main_of_archive"]
 
 _OF_HOST = (
     *("min_new_tokens", "repetition_penalty", "presence_penalty", "frequency_penalty"),
@@ -118,9 +119,18 @@ def command(
 
 
 def main_of_archive(artifact: Path) -> int:
-    """Run the command on the artifact that holds this archive."""
+    """Run the command on the artifact that holds this archive; returns an exit code."""
+    return _run([str(artifact), *sys.argv[1:]], "run.pyz")
+
+
+def main() -> int:
+    """Run the command as a program of its own; returns an exit code."""
+    return _run(sys.argv[1:], "speccompile-run")
+
+
+def _run(arguments: list[str], name: str) -> int:
     try:
-        command.main([str(artifact), *sys.argv[1:]], prog_name="run.pyz", standalone_mode=True)
+        command.main(arguments, prog_name=name, standalone_mode=True)
     except SpeccompileError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code

@@ -17,6 +17,7 @@ from speccompile.compiler.file_entries import hash_tree
 from speccompile.compiler.gpu_engines import assemble_gpus
 from speccompile.compiler.quality import Quality
 from speccompile.compiler.recipe import Recipe
+from speccompile.compiler.runtime_wheel import wheel_name, write_wheel
 from speccompile.compiler.stages.check import Checked
 from speccompile.compiler.stages.compile import Compiled
 from speccompile.compiler.stages.export import CONTRACT_FILE, ENCODER_FILE
@@ -182,6 +183,7 @@ def assemble(
     gpus = assemble_gpus(staging, recipe, results)
     _write_tokenizer(staging, loaded.tokenizer)
     write_zipapp(staging / "run.pyz")
+    write_wheel(staging)
     return Manifest(
         schema=SCHEMA_VERSION,
         name=recipe.name,
@@ -206,7 +208,8 @@ def assemble(
 
 def write_manifest(staging: Path, manifest: Manifest) -> Manifest:
     """Hash every file of `staging` and write the manifest over them."""
-    manifest = replace(manifest, files=hash_tree(staging, _ROLES))
+    roles = {**_ROLES, wheel_name(): "runtime"}
+    manifest = replace(manifest, files=hash_tree(staging, roles))
     (staging / MANIFEST_NAME).write_bytes(manifest.to_bytes())
     return manifest
 

@@ -88,7 +88,9 @@ class Randomness:
     def noise(self, position: int, size: int) -> NDArray[np.float64]:
         """Exponential variables [size], one for each token: who divides them by a law draws the
         token of the least quotient. numpy's generator, whose raw bits are as fixed as ours."""
-        source = np.random.Philox(key=[self.seed, self.request], counter=[0, 0, 0, position])
+        # A list of a seed above 2^63 and a smaller number would pass through float64.
+        key = np.array([self.seed, self.request], dtype=np.uint64)
+        source = np.random.Philox(key=key, counter=[0, 0, 0, position])
         uniform = ((source.random_raw(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
         noise: NDArray[np.float64] = -np.log(uniform)
         return noise

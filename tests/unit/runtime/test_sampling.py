@@ -74,5 +74,13 @@ def test_noise_is_exponential_and_belongs_to_a_place() -> None:
         assert abs(np.corrcoef(noise, other)[0, 1]) < 6 / len(noise) ** 0.5
 
 
+def test_noise_of_the_largest_seeds_is_told_apart() -> None:
+    """As float64 they would be one and the same."""
+    largest = (1 << 64) - 1
+    noise = [Randomness(seed).noise(9, 8) for seed in (largest, largest - 1, 1 << 63)]
+    assert not np.array_equal(noise[0], noise[1])
+    assert not np.array_equal(noise[1], noise[2])
+
+
 def _uniform(numbers: list[int]) -> NDArray[np.float64]:
     return np.array(numbers) * 2.0**-53
