@@ -10,6 +10,7 @@ from speccompile.runtime.decoding import Decoding
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.generation import Generation
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Request
 from speccompile.runtime.sampler import Sampler
 from tests.unit.runtime.tables import TableEngine, greedy_ids, make_table
@@ -23,7 +24,7 @@ class Tree:
     """Proposes a wrong token, and beside it two right ones, the second behind the first."""
 
     name = "tree"
-    engine_seconds = 0.0
+    work = Work()
     asked = 0
 
     def start(self, prompt: Sequence[int]) -> None: ...
@@ -89,6 +90,6 @@ def test_the_target_s_seconds_are_as_said(decoding: Decoding) -> None:
 def _round(decoding: Decoding, target: TableEngine, seconds: float = 0.0) -> list[int]:
     feed = decoding.propose()
     logits = target.step(feed.tokens, parents=feed.parents, last=feed.last)
-    block = decoding.take(logits, seconds)
+    block = decoding.take(logits, Work(seconds))
     target.rollback(len(decoding.rows))
     return list(decoding.generation.add(block))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -63,21 +64,24 @@ def compile_graph(info: EngineInfo, model: ov.Model, threads: int) -> ov.Compile
 
 def infer(
     request: ov.InferRequest, inputs: Set[str], fed: Mapping[str, NDArray[Any]], what: str
-) -> Logits:
-    """Run a step on those of `fed` that the graph has as `inputs`; returns its logits, [N, V].
+) -> tuple[Logits, float]:
+    """Run a step on those of `fed` that the graph has as `inputs`; returns its logits, [N, V], and
+    the seconds for which the library computed.
 
-    They are the request's own memory. Raises EngineError, which says `what` was computed.
+    The logits are the request's own memory. Raises EngineError, which says `what` was computed.
     """
     for name in inputs & fed.keys():
         request.set_tensor(name, ov.Tensor(fed[name]))
+    start = time.perf_counter()
     try:
         # `infer` does not raise what a node does: the logits of the step before would be read.
         request.start_async()
         request.wait()
     except RuntimeError as error:
         raise EngineError(f"OpenVINO failed on {what}: {last_line(error)}") from error
+    seconds = time.perf_counter() - start
     logits: Logits = request.get_tensor("logits").data[0]
-    return logits
+    return logits, seconds
 
 
 def last_line(error: RuntimeError) -> str:
