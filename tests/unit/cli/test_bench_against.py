@@ -3,7 +3,7 @@
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,32 +45,29 @@ def idle(share: float) -> BenchResult:
 @pytest.fixture
 def bench(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Bench]:
+) -> Bench:
     """Run the command line on a result; gives its exit status and what it said."""
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("first\nsecond\nthird\n", encoding="utf-8")
-    measured: list[BenchResult] = []
 
     def call(result: BenchResult, *options: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(
-            "speccompile.cli.bench.Runner.open",
-            lambda path, **settings: FakeRunner(DEFAULTS, "cpu"),
-        )
+        def open_runner(path: Path, **settings: object) -> FakeRunner:
+            return FakeRunner(DEFAULTS, "cpu")
+
+        monkeypatch.setattr("speccompile.cli.bench.Runner.open", open_runner)
 
         def run_bench(*arguments: object, **more: object) -> BenchResult:
-            measured.append(result)
             return result
 
         monkeypatch.setattr("speccompile.cli.bench.run_bench", run_bench)
         argv = ["speccompile", "bench", "some artifact", "--prompts", str(prompts), *options]
         monkeypatch.setattr(sys, "argv", argv)
-        measured.clear()
         with pytest.raises(SystemExit) as exited:
             main()
         out, err = capsys.readouterr()
         return int(exited.value.code or 0), out, err
 
-    yield call
+    return call
 
 
 @pytest.fixture
