@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from speccompile.cli.tables import megabytes
 from speccompile.runtime.bench.ceiling import Ceiling
 
-__all__ = ["limit_document", "limit_in_words"]
+__all__ = ["limit_document", "limit_facts"]
 
 
 def limit_document(ceiling: Ceiling | None) -> dict[str, Any]:
@@ -27,20 +28,20 @@ def limit_document(ceiling: Ceiling | None) -> dict[str, Any]:
     }
 
 
-def limit_in_words(ceiling: Ceiling) -> str:
-    """The measured limit, and what it is the limit of."""
+def limit_facts(ceiling: Ceiling) -> dict[str, str]:
+    """The same in words, by what each is about."""
     limit = ceiling.limit
-    steps = ", ".join(
-        f"the {role} {reads.weights / 1e6:.0f} MB and {reads.row / 1e3:.1f} kB a row of context"
-        for role, reads in ceiling.reads.items()
-    )
-    words = (
-        f"Ceiling: {limit.bandwidth / 1e9:.1f} GB/s from memory "
-        f"(-{100 * limit.uncertainty:.0f} %), {limit.threads} threads; a step reads: {steps}."
-    )
+    words = f"{limit.bandwidth / 1e9:.1f} GB/s, {limit.threads} threads"
+    if limit.uncertainty:
+        words += f"; {100 * limit.uncertainty:.0f} % less in the other measurement"
+    facts = {"memory": words}
     if limit.gemm and limit.balanced_rows:
-        words += (
-            f" {limit.gemm / 1e9:.0f} GFLOP/s: from {limit.balanced_rows:.0f} rows on, fp32 "
-            "weights take longer to multiply than to read."
+        facts["GEMM"] = (
+            f"{limit.gemm / 1e9:.0f} GFLOP/s; from {limit.balanced_rows:.0f} rows on, fp32 "
+            "weights take longer to multiply than to read"
         )
-    return words
+    for role, reads in sorted(ceiling.reads.items(), key=lambda each: each[0] != "target"):
+        facts[f"{role}'s step"] = (
+            f"reads {megabytes(reads.weights)}, and {reads.row / 1e3:.1f} kB for each cached row"
+        )
+    return facts

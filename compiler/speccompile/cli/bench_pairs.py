@@ -12,7 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from speccompile.cli.bench_conditions import Conditions, print_conditions
-from speccompile.cli.bench_limit import limit_document, limit_in_words
+from speccompile.cli.bench_limit import limit_document, limit_facts
+from speccompile.cli.tables import facts_table
 from speccompile.runtime.bench.decomposition import Split
 from speccompile.runtime.bench.pairs import COST_ROWS, MODES, BenchResult, Mode
 from speccompile.runtime.bench.run import Run, spread
@@ -35,7 +36,8 @@ def print_pairs(console: Console, conditions: Conditions, result: BenchResult) -
         title = "[b]Percent of decoding, by the wall clock[/b]"
         console.print(title, _splits(splits), "", sep="\n")
     if result.ceiling:
-        console.print(f"{limit_in_words(result.ceiling)}\n")
+        title = "[b]What the ceiling follows from[/b]"
+        console.print(title, facts_table(limit_facts(result.ceiling)), "", sep="\n")
     identical = f"Identical outputs: {count - len(result.differing)} of {count}"
     if result.identical or conditions.on == CPU:
         console.print(identical, style="green" if result.identical else "bold red")

@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from speccompile.cli.bench_conditions import Conditions
-from speccompile.cli.bench_limit import limit_in_words
+from speccompile.cli.bench_limit import limit_facts
 from speccompile.compiler.report.drawing import (
     DRAFT,
     FAINT,
@@ -57,7 +57,7 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
         ],
         scale=max(1.0, *speedups.values()) * 1.02,
         splits=result.splits and _split_chart(result.splits),
-        limit=result.ceiling and limit_in_words(result.ceiling),
+        limit=limit_facts(result.ceiling) if result.ceiling else {},
         ceilings=[
             (mode, speed, *(spread(of(mode).values()) for of in figures))
             for mode, speed in speeds.items()

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from speccompile.cli.bench_conditions import Conditions, print_conditions
-from speccompile.cli.bench_limit import limit_document, limit_in_words
+from speccompile.cli.bench_limit import limit_document, limit_facts
 from speccompile.cli.bench_pairs import run_document
 from speccompile.cli.prompts import Prompt
 from speccompile.cli.tables import facts_table, plain_table
@@ -40,7 +40,8 @@ def print_sweep(
         "Controllers go on learning from prompt to prompt.\n"
     )
     if sweep.ceiling:
-        console.print(f"{limit_in_words(sweep.ceiling)}\n")
+        title = "[b]What the limit follows from[/b]"
+        console.print(title, facts_table(limit_facts(sweep.ceiling)), "", sep="\n")
     for name, prompts in sweep.differing.items():
         numbers = ", ".join(str(index + 1) for index in prompts)
         console.print(
