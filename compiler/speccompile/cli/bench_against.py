@@ -85,7 +85,7 @@ def read_earlier(path: Path) -> Earlier:
         document = json.loads(read_text(path))
         earlier = Earlier(path, document)
         list(_figures(document))
-        _ = [document["conditions"][name] for name in _SAME]
+        _ = [document["conditions"][name] for name in (*_SAME, "date")]
         _ = [document["conditions"]["host"][name] for name in _SAME_HOST]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SpeccompileError(
@@ -142,6 +142,7 @@ def _figures(document: Mapping[str, Any]) -> Iterator[Figure]:
             _by_prompt(prompts, "share_of_ceiling", mode),
             uncertainty=float(limit["uncertainty"]) if limit else 0.0,
         )
+    for mode in MODES:
         yield Figure(
             f"time without an engine, {mode}",
             _by_prompt(prompts, "overhead_percent", mode),
@@ -151,14 +152,14 @@ def _figures(document: Mapping[str, Any]) -> Iterator[Figure]:
 
 def _by_prompt(prompts: Sequence[Mapping[str, Any]], *path: str) -> dict[str, float]:
     """What is at a path in the object of each prompt, those left out that have nothing there."""
-    values = {prompt["prompt"]: reduce(getitem, path, prompt) for prompt in prompts}
+    values: dict[str, Any] = {prompt["prompt"]: reduce(getitem, path, prompt) for prompt in prompts}
     return {text: float(value) for text, value in values.items() if value is not None}
 
 
 def _value(found: Change, value: float) -> str:
     if found.percent:
         return f"{value:.1f} %"
-    return f"{value:.2f}x" if found.name == "speed-up" else f"{100 * value:.0f} %"
+    return f"{value:.2f}x" if found.name == "speed-up" else f"{100 * value:.1f} %"
 
 
 def _signed(found: Change) -> str:

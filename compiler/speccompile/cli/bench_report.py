@@ -21,7 +21,7 @@ from speccompile.compiler.report.drawing import (
 from speccompile.compiler.report.page import render_page
 from speccompile.runtime.bench.decomposition import Split
 from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Mode
-from speccompile.runtime.bench.run import spread
+from speccompile.runtime.bench.run import Spread, spread
 from speccompile.runtime.errors import SpeccompileError
 
 if TYPE_CHECKING:  # optional, and slow to import: only a report needs it
@@ -43,7 +43,7 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
     template = files("speccompile.cli").joinpath("bench_report.html").read_text("utf-8")
     speedups = result.speedups
     figures = result.ceilings, result.shares_of_ceiling
-    speeds = {
+    speeds: dict[Mode, Spread] = {
         "plain": result.plain_tokens_per_second,
         "speculative": result.speculative_tokens_per_second,
     }
