@@ -21,6 +21,7 @@ from speccompile.compiler.recipe import load_recipe
 from speccompile.compiler.usage import write_usage
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["Builder", "RecordedDraft", "Table", "save_model"]
@@ -80,8 +81,8 @@ class RecordedDraft:
         return self._draft.name
 
     @property
-    def engine_seconds(self) -> float:
-        return self._draft.engine_seconds
+    def work(self) -> Work:
+        return self._draft.work
 
     def start(self, prompt: Sequence[int]) -> None:
         self._draft.start(prompt)

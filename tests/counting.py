@@ -9,6 +9,7 @@ import numpy as np
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["CountingDraft", "CountingEngine"]
@@ -48,7 +49,7 @@ class CountingDraft:
     """Right about the first token of a chain, wrong about the second."""
 
     name = "counting"
-    engine_seconds = 0.0
+    work = Work()
 
     def start(self, prompt: Sequence[int]) -> None:
         pass

@@ -22,6 +22,7 @@ from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.opening import open_engine
 from speccompile.runtime.errors import EngineError, RequestError
 from speccompile.runtime.manifest import EngineInfo
+from speccompile.runtime.metered import MeteredEngine
 
 if TYPE_CHECKING:
     from tests.conftest import Contract
@@ -252,3 +253,16 @@ def test_a_cache_is_not_shared_across_backends(
     target, draft = lowered("openvino", "fp16"), lowered("onnxruntime", "int8")
     with pytest.raises(EngineError, match="cannot share the cache"):
         open_engine(draft.info, draft.graph, threads=1, cache_of=target.open())
+
+
+@BACKENDS
+def test_the_library_s_part_of_a_step_is_told(
+    lowered: Callable[[Backend, Precision], Lowered], tokens: list[int], backend: Backend
+) -> None:
+    found = lowered(backend, "fp32")
+    metered = MeteredEngine(found.open(replace(found.info, min_rows=2)))
+    metered.step(tokens[:8])
+    metered.step(tokens[8:9])
+    work = metered.work
+    assert (work.steps, work.context) == (2, 8 + 9)
+    assert 0.0 < work.computing < work.seconds

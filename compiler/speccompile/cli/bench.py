@@ -14,6 +14,7 @@ from typing import Any
 import click
 from rich.console import Console
 
+from speccompile.cli.bench_against import against_options, compare, read_earlier
 from speccompile.cli.bench_conditions import Conditions
 from speccompile.cli.bench_drafting import drafters, own_draft, speculation
 from speccompile.cli.bench_pairs import pairs_document, print_pairs
@@ -24,6 +25,7 @@ from speccompile.cli.bench_sweep_report import render_sweep
 from speccompile.cli.options import artifact_argument, draft_option, on_options, threads_option
 from speccompile.cli.prompts import SHIPPED_SETS, Prompt, encode, read_sets, select
 from speccompile.runtime import host
+from speccompile.runtime.bench.ceiling import step_reads
 from speccompile.runtime.bench.pairs import run_bench
 from speccompile.runtime.bench.sweep import run_sweep
 from speccompile.runtime.bench.tables import make_tables
@@ -86,6 +88,7 @@ def _families(ctx: click.Context, param: click.Parameter, value: str | None) -> 
 )
 @click.option("--json", "json_file", metavar="FILE", help="Write the figures; - prints them alone.")
 @click.option("--html", type=click.Path(path_type=Path), help="Write a report for a browser.")
+@against_options
 @on_options
 @threads_option
 @click.pass_context
@@ -105,6 +108,8 @@ def command(
     budget: float | None,
     json_file: str | None,
     html: Path | None,
+    against: Path | None,
+    tolerance: float,
     on: str,
     context: int | None,
     threads: int,
@@ -115,6 +120,10 @@ def command(
     ratios are medians over prompts. Exits with 1 if any output differs, but on a GPU, where ties
     are decided by rounding: `speccompile verify` tells them from faults.
 
+    On a CPU, the ceiling is what the bandwidth of its memory, measured before and after, allows for
+    the weights and cached rows that were read. With --against it also exits with 1 where speed-up,
+    share of the ceiling, or time in which no engine runs got worse.
+
     With --variants every prompt is decoded in all ways that are compared: depths are chains of one
     length, trees of one shape, drafters each alone and together, policies what follows a rejection,
     controller the one that adapts. There is a table for every set and category of prompts; ratios
@@ -122,6 +131,9 @@ def command(
     """
     if html:
         require_drawing()
+    if against and families:
+        raise click.UsageError("--against compares benchmarks without --variants")
+    earlier = read_earlier(against) if against else None
     prompts = select(read_sets(sources), categories=categories, most=per_category)[:limit]
     runner = Runner.open(artifact, threads=threads, on=on, context=context)
     ctx.call_on_close(runner.close)
@@ -155,15 +167,19 @@ def command(
             host=host.describe(),
             date=datetime.now(UTC).isoformat(" ", "seconds"),
             command=shlex.join(["speccompile", *sys.argv[1:]]),
+            raw=raw,
         ),
         budget,
     )
+    if earlier:
+        earlier.check(job.conditions, [prompt.text for prompt in prompts])
     found = _sweep(job, families) if families else _pairs(job)
     figures = json.dumps(found.document, indent=1, ensure_ascii=False)
-    if json_file == "-":
-        click.echo(figures)
+    console = None if json_file == "-" else Console(highlight=False)
+    if console:
+        found.show(console)
     else:
-        found.show(Console(highlight=False))
+        click.echo(figures)
     if json_file and json_file != "-":
         _write(Path(json_file), figures + "\n")
     if html:
@@ -175,6 +191,8 @@ def command(
             f"decoding (prompts {numbers}); a speed-up with different words is none: choose "
             "another engine and build again"
         )
+    if earlier:
+        compare(earlier, found.document, tolerance / 100, console)
 
 
 @dataclass(frozen=True)
@@ -210,6 +228,7 @@ def _pairs(job: _Job) -> _Found:
             rounds=job.conditions.rounds,
             budget=job.budget,
             progress=report,
+            reads=step_reads(job.runner),
         )
     measured = len({pair.prompt for pair in result.pairs})
     texts = [prompt.text for prompt in job.prompts[:measured]]
@@ -241,6 +260,7 @@ def _sweep(job: _Job, families: Sequence[str]) -> _Found:
             rounds=conditions.rounds,
             budget=job.budget,
             progress=report,
+            reads=step_reads(runner),
         )
     tables = make_tables(sweep, [prompt.labels for prompt in job.prompts])
     differing = {prompt for prompts in sweep.differing.values() for prompt in prompts}

@@ -37,6 +37,7 @@ class Conditions:
     host: Host
     date: str
     command: str
+    raw: bool = False
 
     def count(self, measured: int) -> str:
         """How many prompts were measured, in words."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from speccompile.cli.bench_conditions import Conditions
+from speccompile.cli.bench_limit import limit_facts
 from speccompile.compiler.report.drawing import (
     DRAFT,
+    FAINT,
     INK,
     OTHER,
     TARGET,
@@ -17,7 +19,9 @@ from speccompile.compiler.report.drawing import (
     draw_acceptance,
 )
 from speccompile.compiler.report.page import render_page
-from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Split
+from speccompile.runtime.bench.decomposition import Split
+from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Mode
+from speccompile.runtime.bench.run import Spread, spread
 from speccompile.runtime.errors import SpeccompileError
 
 if TYPE_CHECKING:  # optional, and slow to import: only a report needs it
@@ -38,6 +42,11 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
     """The page. All text from outside is escaped; only our own drawings are put in as they are."""
     template = files("speccompile.cli").joinpath("bench_report.html").read_text("utf-8")
     speedups = result.speedups
+    figures = result.ceilings, result.shares_of_ceiling
+    speeds: dict[Mode, Spread] = {
+        "plain": result.plain_tokens_per_second,
+        "speculative": result.speculative_tokens_per_second,
+    }
     return render_page(
         template,
         conditions=conditions,
@@ -47,7 +56,14 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
             for index, text in enumerate(prompts)
         ],
         scale=max(1.0, *speedups.values()) * 1.02,
-        split=result.split and _split_chart(result.split),
+        splits=result.splits and _split_chart(result.splits),
+        limit=limit_facts(result.ceiling) if result.ceiling else {},
+        ceilings=[
+            (mode, speed, *(spread(of(mode).values()) for of in figures))
+            for mode, speed in speeds.items()
+        ]
+        if result.ceiling
+        else [],
         acceptance=chart(
             "acceptance",
             (5, 2.9),
@@ -57,24 +73,38 @@ def render_report(conditions: Conditions, prompts: Sequence[str], result: BenchR
     )
 
 
-def _split_chart(split: Split) -> str:
-    return chart("split", (10, 0.5), lambda figure: _draw_split(figure, split))
+def _split_chart(splits: Mapping[Mode, Split]) -> str:
+    return chart("split", (10, 0.85), lambda figure: _draw_splits(figure, splits))
 
 
-def _draw_split(figure: Figure, split: Split) -> None:
+def _draw_splits(figure: Figure, splits: Mapping[Mode, Split]) -> None:
     axes = figure.subplots()
-    left = 0.0
-    for percent, color in ((split.draft, DRAFT), (split.target, TARGET), (split.other, OTHER)):
-        axes.barh(0, percent, left=left, color=color, edgecolor="white", linewidth=1.5)
-        if percent >= 4:
-            ink = INK if color == DRAFT else "white"
-            axes.text(
-                left + percent / 2, 0, f"{percent:.0f} %", color=ink, ha="center", va="center"
-            )
-        left += percent
+    for place, split in enumerate(splits.values()):
+        left = 0.0
+        for percent, color in (
+            (split.draft, DRAFT),
+            (split.verify, TARGET),
+            (split.assembly, OTHER),
+            (split.scheduling, FAINT),
+        ):
+            axes.barh(place, percent, left=left, color=color, edgecolor="white", linewidth=1.5)
+            if percent >= 4:
+                ink = "white" if color in (TARGET, FAINT) else INK
+                axes.text(
+                    left + percent / 2,
+                    place,
+                    f"{percent:.0f} %",
+                    color=ink,
+                    ha="center",
+                    va="center",
+                )
+            left += percent
+    axes.set_yticks(range(len(splits)), list(splits))
+    axes.set_ylim(len(splits) - 0.5, -0.5)
     axes.set_xlim(0, 100)
-    axes.margins(0)
-    axes.set_axis_off()
+    axes.set_xticks([])
+    axes.spines[:].set_visible(False)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
 
 
 def _draw_costs(figure: Figure, result: BenchResult) -> None:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from speccompile.cli.bench_conditions import Conditions, print_conditions
+from speccompile.cli.bench_limit import limit_document, limit_facts
 from speccompile.cli.bench_pairs import run_document
 from speccompile.cli.prompts import Prompt
 from speccompile.cli.tables import facts_table, plain_table
@@ -33,10 +34,14 @@ def print_sweep(
     ):
         _print_shares(console, title, shares)
     console.print(
-        "length: tokens a round; accept: of the proposals tested. Speed-ups, of decoding: over "
-        "plain, medians over prompts; over the best K there and the fixed one, of all tokens. "
+        "limit: of what memory allows; length: tokens a round; accept: of the proposals tested. "
+        "Speed-ups, of decoding: over plain, medians over prompts; over the best K there and the "
+        "fixed one, of all tokens. "
         "Controllers go on learning from prompt to prompt.\n"
     )
+    if sweep.ceiling:
+        title = "[b]What the limit follows from[/b]"
+        console.print(title, facts_table(limit_facts(sweep.ceiling)), "", sep="\n")
     for name, prompts in sweep.differing.items():
         numbers = ", ".join(str(index + 1) for index in prompts)
         console.print(
@@ -60,6 +65,7 @@ def sweep_document(
         "fixed": sweep.lineup.fixed,
         "adaptive": sweep.lineup.adaptive,
         "variants": {variant.name: variant.draft for variant in sweep.lineup.variants},
+        **limit_document(sweep.ceiling),
         "tables": [asdict(table) for table in tables],
         "prompts": [asdict(prompt) for prompt in prompts[: sweep.measured]],
         "trials": [
@@ -82,7 +88,7 @@ def _print_table(console: Console, table: Table) -> None:
     best = f", best K is {table.static.removeprefix('K=')}" if table.static else ""
     count = "1 prompt" if table.prompts == 1 else f"{table.prompts} prompts"
     console.print(f"[b]{escape(table.category)}[/b]  {count}{best}")
-    headings = ("tok/s", "length", "accept", "plain", "p10-p90", "best K", "fixed")
+    headings = ("tok/s", "limit", "length", "accept", "plain", "p10-p90", "best K", "fixed")
     grid = plain_table("", *(f">{heading}" for heading in headings))
     for row in table.rows:
         grid.add_row(escape(row.name), *_cells(row))
@@ -93,6 +99,7 @@ def _cells(row: Row) -> list[str]:
     ratio = row.to_plain
     return [
         f"{row.tokens_per_second:.1f}",
+        "" if row.to_ceiling is None else f"{100 * row.to_ceiling:.0f}%",
         f"{row.accepted_length:.2f}",
         "" if row.acceptance is None else f"{row.acceptance:.2f}",
         f"{ratio.median:.2f}x",

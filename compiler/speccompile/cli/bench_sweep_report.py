@@ -7,6 +7,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING
 
 from speccompile.cli.bench_conditions import Conditions
+from speccompile.cli.bench_limit import limit_facts
 from speccompile.cli.bench_sweep import percent
 from speccompile.compiler.report.drawing import DRAFT, INK, OTHER, TARGET, chart
 from speccompile.compiler.report.page import render_page
@@ -36,6 +37,7 @@ def render_sweep(conditions: Conditions, sweep: Sweep, tables: Sequence[Table]) 
             lambda figure: _draw_ratios(figure, tables, bars),
         ),
         percent=percent,
+        limit=limit_facts(sweep.ceiling) if sweep.ceiling else {},
         scale=max(row.to_plain.median for table in tables for row in table.rows) * 1.02,
     )
 

@@ -23,6 +23,7 @@ from speccompile.runtime.drafting.draft import Draft
 from speccompile.runtime.engine import PREFILL_ROWS, Logits
 from speccompile.runtime.errors import NoRoomError, SpeccompileError
 from speccompile.runtime.generation import Finish, Generation
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Request
 
 __all__ = ["BatchSession", "Event", "Ticket"]
@@ -195,7 +196,7 @@ class BatchSession(Generic[S]):
             decoding.rows += turn.rows.tokens
             return
         try:
-            block = decoding.take(logits, seconds)
+            block = decoding.take(logits, Work(seconds, seconds, 1, turn.rows.sequence.length))
         except SpeccompileError as error:
             self._fail(request, error)
             return

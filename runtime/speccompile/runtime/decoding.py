@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from speccompile.runtime.control.controller import Controller, FixedController, Outcome
-from speccompile.runtime.drafting.draft import Draft
+from speccompile.runtime.drafting.draft import Draft, Effort, always
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.generation import Block, Generation
 from speccompile.runtime.logprobs import logprobs
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.verify import Verdict, verify
 
 __all__ = ["Decoding", "Feed"]
 
 _DRAFT_LENGTH = 5
+_NOTHING = Work()
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class Feed(NamedTuple):
@@ -59,7 +64,8 @@ class Decoding:
         self._begun = False
         self._proposal: Proposal | None = None
         self._policies: Sequence[str] = ()
-        self._seconds = self._draft_seconds = 0.0  # of the round's proposal
+        self._seconds, self._drafting = 0.0, Work()  # of the round's proposal
+        self._deciding = 0.0  # the controller's part of these seconds
         self._controller.start()
         if draft:
             draft.start(generation.tokens)
@@ -70,10 +76,10 @@ class Decoding:
         The proposal of a round is made once, however often it is asked for.
         """
         if self._proposal is None:
-            start, drafting = time.perf_counter(), self._engine_seconds
+            start, work, self._deciding = time.perf_counter(), self._work, 0.0
             self._proposal, self._policies = self._propose()
             self._seconds = time.perf_counter() - start
-            self._draft_seconds = self._engine_seconds - drafting
+            self._drafting = self._work - work
         proposal = self._proposal
         fed = self.generation.tokens[len(self.rows) :]
         parents = None
@@ -82,8 +88,8 @@ class Decoding:
             parents = [*range(-1, root), *(root + parent for parent in proposal.parents)]
         return Feed([*fed, *proposal.tokens], parents, len(proposal.tokens) + 1)
 
-    def take(self, logits: Logits, target_seconds: float = 0.0) -> Block:
-        """Judge the round by the target's rows of the root and the proposal, [n + 1, V].
+    def take(self, logits: Logits, target: Work = _NOTHING) -> Block:
+        """Judge the round by the `target`'s rows of the root and the proposal, [n + 1, V].
 
         Returns what it adds to the generation, whose tokens are left as they are. `rows` become
         those that are a chain; other accepted tokens are fed again. Raises EngineError for logits
@@ -98,21 +104,26 @@ class Decoding:
         emitted = [*(proposal.tokens[node - 1] for node in verdict.path[1:]), verdict.token]
         block = self._block([logits[node] for node in verdict.path], emitted)
         if self._begun:
+            judging = time.perf_counter() - start
             outcome = Outcome(
                 proposal,
                 verdict.path,
                 verdict.token,
                 logits[verdict.path[-1]],
                 fed + len(proposal.tokens),
-                self._draft_seconds,
-                target_seconds,
-                self._seconds + target_seconds + time.perf_counter() - start,
+                self._drafting.seconds,
+                target.seconds,
+                self._seconds + target.seconds + judging,
                 self._policies,
                 logits,
                 tokens,
                 self._sampler,
             )
-            self._learn(outcome)
+            assembly = self._seconds - self._drafting.seconds - self._deciding + judging
+            statistics = self.generation.statistics
+            statistics.count(proposal, verdict.path, self._policies)
+            statistics.time(self._drafting, target, assembly, outcome.seconds)
+            self._controller.learn(outcome)
         self._begun = True
         return block
 
@@ -124,12 +135,29 @@ class Decoding:
         if request.draft_length is not None:
             room = min(room, request.draft_length)
         drafts = self._begun and self._draft is not None and room > 0
-        effort = self._controller.effort(room) if drafts else None
+        effort = self._effort(room) if drafts else None
         if self._draft is None or effort is None:
             return Proposal(), ()
         nodes = min(effort.nodes, self._capacity - len(tokens))
         effort = replace(effort, depth=min(effort.depth, room), nodes=nodes)
         return self._draft.propose(tokens, effort, self._sampler), effort.policies
+
+    def _effort(self, room: int) -> Effort | None:
+        """What the controller says, which is timed, and so is what it will say of tokens."""
+        effort = self._timed(self._controller.effort)(room)
+        if effort is None or effort.go_on is always:
+            return effort
+        return replace(effort, go_on=self._timed(effort.go_on))
+
+    def _timed(self, decide: Callable[[A], R]) -> Callable[[A], R]:
+        def timed(argument: A) -> R:
+            start = time.perf_counter()
+            try:
+                return decide(argument)
+            finally:
+                self._deciding += time.perf_counter() - start
+
+        return timed
 
     def _commit(self, proposal: Proposal, verdict: Verdict) -> None:
         self.rows += self.generation.tokens[len(self.rows) :]
@@ -146,12 +174,6 @@ class Decoding:
             tokens, [logprobs(row, token, count) for row, token in zip(logits, tokens, strict=True)]
         )
 
-    def _learn(self, outcome: Outcome) -> None:
-        statistics = self.generation.statistics
-        statistics.count(outcome.proposal, outcome.path, outcome.policies)
-        statistics.time(outcome.draft_seconds, outcome.target_seconds, outcome.seconds)
-        self._controller.learn(outcome)
-
     @property
-    def _engine_seconds(self) -> float:
-        return self._draft.engine_seconds if self._draft else 0.0
+    def _work(self) -> Work:
+        return self._draft.work if self._draft else _NOTHING

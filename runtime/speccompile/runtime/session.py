@@ -13,6 +13,7 @@ from speccompile.runtime.engine import Engine, prefill
 from speccompile.runtime.errors import RequestError
 from speccompile.runtime.generation import Block, Finish, Generation
 from speccompile.runtime.logprobs import TokenLogprobs
+from speccompile.runtime.metered import MeteredEngine
 from speccompile.runtime.request import Request
 from speccompile.runtime.statistics import Statistics
 
@@ -79,7 +80,7 @@ class Session(AnySession):
         it may be changed.
         """
         super().__init__(context or target.capacity)
-        self._target = target
+        self._target = MeteredEngine(target)
         self.controller = controller
         self._draft = draft
         self._rows: list[int] = []  # the tokens in the target's cache
@@ -103,9 +104,9 @@ class Session(AnySession):
             if self.statistics is not statistics:
                 raise RequestError("another request began on this session; use a session for each")
             feed = decoding.propose()
-            start = time.perf_counter()
+            before = self._target.work
             rows = self._target.step(feed.tokens, parents=feed.parents, last=feed.last)
-            block = decoding.take(rows, time.perf_counter() - start)
+            block = decoding.take(rows, self._target.work - before)
             self._target.rollback(len(self._rows))
             yield block
 

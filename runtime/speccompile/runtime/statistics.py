@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 
 __all__ = ["Statistics"]
 
@@ -15,7 +16,11 @@ __all__ = ["Statistics"]
 class Statistics:
     """Counters of one request, times in seconds.
 
-    Decoding is what follows the first token, the draft's own reading of the prompt included.
+    Decoding is what follows the first token, the draft's own reading of the prompt included. The
+    steps of an engine, `draft_seconds` and `target_seconds`, include the assembly of their inputs;
+    while an engine is computing, only its library runs. `assembly_seconds` are those inputs, and
+    besides them what makes a proposal of a draft's rows, verifies and commits. A context is the
+    number of cached rows that steps saw, added up over these.
     """
 
     prompt_tokens: int = 0
@@ -30,6 +35,13 @@ class Statistics:
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
     target_seconds: float = 0.0
+    draft_computing_seconds: float = 0.0
+    target_computing_seconds: float = 0.0
+    assembly_seconds: float = 0.0
+    draft_steps: int = 0
+    draft_context: int = 0
+    target_steps: int = 0
+    target_context: int = 0
     encoder_calls: Counter[str] = field(default_factory=Counter[str])
     """By model, how often its encoder ran."""
     policies: Counter[str] = field(default_factory=Counter[str])
@@ -61,10 +73,19 @@ class Statistics:
             self.proposed[index] += 1
             self.accepted[index] += index < accepted
 
-    def time(self, draft: float, target: float, whole: float) -> None:
-        """Add the seconds of a round."""
-        self.draft_seconds += draft
-        self.target_seconds += target
+    def time(self, draft: Work, target: Work, assembly: float, whole: float) -> None:
+        """Add a round of `whole` seconds: what its engines did, and the seconds of `assembly` but
+        for the inputs in their steps."""
+        self.draft_seconds += draft.seconds
+        self.draft_computing_seconds += draft.computing
+        self.draft_steps += draft.steps
+        self.draft_context += draft.context
+        self.target_seconds += target.seconds
+        self.target_computing_seconds += target.computing
+        self.target_steps += target.steps
+        self.target_context += target.context
+        engines = draft + target
+        self.assembly_seconds += assembly + engines.seconds - engines.computing
         self.decode_seconds += whole
 
     @property

@@ -17,6 +17,8 @@ from speccompile.cli.bench_conditions import Conditions
 from speccompile.cli.bench_pairs import print_pairs
 from speccompile.cli.bench_report import render_report
 from speccompile.cli.main import main
+from speccompile.runtime.bench.ceiling import Ceiling, StepBytes
+from speccompile.runtime.bench.limit import Limit
 from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Pair
 from speccompile.runtime.bench.run import Run
 from speccompile.runtime.host import Host
@@ -55,15 +57,21 @@ def run(seconds: float, tokens: tuple[int, ...] = (1, 2, 3)) -> Run:
         accepted=[1, 1],
         first_token_seconds=0.25,
         decode_seconds=seconds,
-        draft_seconds=seconds / 4,
-        target_seconds=seconds / 2,
+        draft_computing_seconds=seconds / 4,
+        target_computing_seconds=seconds / 2,
+        assembly_seconds=seconds / 16,
+        target_steps=2,
+        target_context=90,
+        draft_steps=3,
+        draft_context=140,
     )
     return Run(tokens, Finish.LENGTH, 0.25 + seconds, statistics)
 
 
 def result_of(*pairs: Pair) -> BenchResult:
     costs = {role: {rows: 100.25 + rows for rows in COST_ROWS} for role in ("target", "draft")}
-    return BenchResult(pairs, costs, 40)
+    reads = {"target": StepBytes(400_000_000, 1_000_000), "draft": StepBytes(100_000_000, 500_000)}
+    return BenchResult(pairs, costs, 40, Ceiling(Limit(2, (2e9, 1.9e9), 40e9), reads))
 
 
 RESULT = result_of(
@@ -83,7 +91,7 @@ class FakeRunner:
 
     def __init__(self, defaults: Defaults, on: str) -> None:
         model = SimpleNamespace(eos_token_ids=(2,))
-        self.manifest = SimpleNamespace(name="tiny", identity="ab" * 32, model=model)
+        self.manifest = SimpleNamespace(name="tiny", identity="ab" * 32, model=model, engines={})
         self.measurements = SimpleNamespace(defaults=defaults)
         self.usual_draft = defaults.draft
         self.on, self.placement = on, None if on == "cpu" else "a GPU"
@@ -215,11 +223,26 @@ def test_json_alone_on_standard_output(bench: Bench, capsys: pytest.CaptureFixtu
         "p90": pytest.approx(3.75),
     }
     assert figures["tokens_per_second"]["plain"]["median"] == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert figures["decoding_percent"] == {"draft": 25.0, "target": 50.0, "other": 25.0}
+    split = {"draft": 25.0, "verify": 50.0, "assembly": 6.25, "scheduling": 18.75}
+    assert figures["decoding_percent"] == {"plain": split, "speculative": split}
+    # 1,260 MB a generation of two tokens, at 2 GB/s; they took 2 and 1 seconds.
+    assert figures["limit"]["bytes_per_second"] == 2e9
+    assert figures["limit"]["uncertainty"] == pytest.approx(0.05)
+    assert figures["step_bytes"]["draft"] == {"weights": 100_000_000, "row": 500_000}
+    assert figures["ceiling_tokens_per_second"]["plain"]["median"] == pytest.approx(
+        2 * 2e9 / 1.26e9
+    )
+    assert figures["share_of_ceiling"]["speculative"]["median"] == pytest.approx(0.4725)
     assert figures["acceptance"] == [0.5, 1.0]
     assert figures["tested_proposals"] == [6, 3]
     assert figures["cost_ms"]["draft"]["9"] == 109.25
-    assert figures["prompts"][0] == {"prompt": "first", "identical": True, "speedup": 1.5}
+    assert figures["prompts"][0] == {
+        "prompt": "first",
+        "identical": True,
+        "speedup": 1.5,
+        "share_of_ceiling": {"plain": pytest.approx(0.21), "speculative": pytest.approx(0.315)},
+        "overhead_percent": {"plain": 25.0, "speculative": 25.0},
+    }
     assert figures["pairs"][1]["speculative"]["tokens"] == [1, 2, 3]
     assert figures["conditions"]["command"].startswith("speccompile bench 'some artifact'")
 
@@ -256,27 +279,29 @@ def test_on_a_gpu_other_outputs_may_be_ties_and_rounds_are_not_told_apart(
     bench: Bench, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     def untold(each: Run) -> Run:
-        return replace(
-            each, statistics=replace(each.statistics, draft_seconds=0.0, target_seconds=0.0)
-        )
+        return replace(each, statistics=replace(each.statistics, target_computing_seconds=0.0))
 
     pairs = [
         Pair(pair.prompt, untold(pair.plain), untold(pair.speculative)) for pair in DIFFERING.pairs
     ]
     page, figures = tmp_path / "b.html", tmp_path / "b.json"
     options = ("--on", "tensorrt-sm89", "--context", "30", "--json", str(figures))
-    status, _ = bench(*options, "--html", str(page), result=result_of(*pairs))
+    untold_result = replace(result_of(*pairs), ceiling=None)
+    status, _ = bench(*options, "--html", str(page), result=untold_result)
     out, err = capsys.readouterr()
     assert (status, err) == (0, "")
     assert "on tensorrt-sm89: target of plans" in out
     ties = "Identical outputs: 1 of 2; are the others ties? `speccompile verify --on tensorrt-sm89`"
     assert ties in " ".join(out.split())
-    assert "Decoding time" not in out
+    assert "Percent of decoding" not in out
+    assert "eiling" not in out
     document = json.loads(figures.read_text())
     assert document["conditions"]["on"] == "tensorrt-sm89"
     assert document["decoding_percent"] is None
+    assert document["limit"] is document["share_of_ceiling"] is None
     text = page.read_text(encoding="utf-8")
     assert "Where decoding spends its time" not in text
+    assert "Against the limit" not in text
     assert "<code>speccompile verify</code> tells them from faults" in text
     assert text.count("<svg") == 2 + 2
 
@@ -301,7 +326,13 @@ def test_the_tables_fit_a_terminal(draft: str) -> None:
     assert "…" not in text.getvalue()
     costs = [f"{100.25 + rows:.1f}" for rows in COST_ROWS]
     assert ["target", *costs] in [line.split() for line in lines]
-    assert "draft engine 25 %, target engine (verify) 50 %, other 25.0 %" in text.getvalue()
+    words = [line.split() for line in lines]
+    assert ["speculative", "25.0", "50.0", "6.2", "18.8", "25.0"] in words
+    assert ["ceiling,", "tokens/s", "3.2", "3.2"] in words
+    assert ["share", "of", "the", "ceiling", "18", "%", "47", "%"] in words
+    assert ["target's", "step", "reads", "400.0", "MB,"] in [each[:5] for each in words]
+    assert "2.0 GB/s, 2 threads; 5 % less in the other measurement" in text.getvalue()
+    assert "40 GFLOP/s; from 40 rows on" in text.getvalue()
 
 
 def test_the_report_shows_the_figures() -> None:
@@ -310,7 +341,10 @@ def test_the_report_shows_the_figures() -> None:
         assert figure in page
     for fact in (CONDITIONS.identity, "A &lt;fast&gt; CPU", "2026-01-02 03:04:05 UTC", "numpy 2.0"):
         assert fact in page
-    assert page.count("<svg") == 3 + 2  # the charts, and a bar for each prompt that decoded
+    for figure in ("18.8 %", "6.2 %", "3.2</td>", "47 %", "2.0 GB/s"):
+        assert figure in page
+    # The charts, a bar for each share of the ceiling, and for each prompt that decoded.
+    assert page.count("<svg") == 3 + 2 + 2
 
 
 def test_the_report_escapes_and_loads_nothing() -> None:
@@ -333,7 +367,10 @@ def test_the_report_is_the_same_every_time_and_its_ids_are_unique() -> None:
 
 
 def test_the_report_of_plain_against_plain_has_no_acceptance() -> None:
-    plain = replace(run(1.0), statistics=Statistics(new_tokens=3, rounds=2, decode_seconds=1.0))
+    statistics = Statistics(
+        new_tokens=3, rounds=2, target_steps=2, target_context=9, decode_seconds=1.0
+    )
+    plain = replace(run(1.0), statistics=statistics)
     page = render_report(CONDITIONS, ["only"], result_of(Pair(0, plain, plain)))
     assert "Nothing was proposed." in page
     assert "1.00\xd7" in page

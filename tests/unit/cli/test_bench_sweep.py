@@ -16,6 +16,8 @@ from speccompile.cli.bench_conditions import Conditions
 from speccompile.cli.bench_sweep import print_sweep
 from speccompile.cli.bench_sweep_report import render_sweep
 from speccompile.cli.main import main
+from speccompile.runtime.bench.ceiling import Ceiling, StepBytes
+from speccompile.runtime.bench.limit import Limit
 from speccompile.runtime.bench.run import Run
 from speccompile.runtime.bench.sweep import Sweep, Trial
 from speccompile.runtime.bench.tables import make_tables
@@ -45,7 +47,10 @@ class FakeRunner:
     placement: object = None
     manifest: SimpleNamespace = field(
         default_factory=lambda: SimpleNamespace(
-            name="tiny", identity="ab" * 32, model=SimpleNamespace(eos_token_ids=(2,))
+            name="tiny",
+            identity="ab" * 32,
+            model=SimpleNamespace(eos_token_ids=(2,)),
+            engines={},
         )
     )
 
@@ -91,16 +96,19 @@ def sweep_of(lineup: Lineup, *, differing: str = "") -> Sweep:
         statistics = Statistics(
             new_tokens=3, decode_seconds=40.0 - place, rounds=1, proposed=[2], accepted=[1]
         )
+        statistics.target_steps = 1
         if name == "adaptive union":
             statistics.sources.update({"suffix": 1})
         if "policies" in name:
             statistics.policies.update({"retry-wider": 1})
-        return Run((1, 2, 9 if name == differing else 3), Finish.LENGTH, 1.0, statistics)
+        ids = (1, 2, 9 if name == differing else 3)
+        return Run(ids, Finish.LENGTH, statistics.decode_seconds, statistics)
 
     runs: Mapping[str, Run] = {
         variant.name: run(place, variant.name) for place, variant in enumerate(lineup.variants)
     }
-    return Sweep(lineup, tuple(Trial(prompt, runs) for prompt in range(4)), 4)
+    ceiling = Ceiling(Limit(2, (1e9,), None), {"target": StepBytes(10 * 10**9, 0)})
+    return Sweep(lineup, tuple(Trial(prompt, runs) for prompt in range(4)), 4, ceiling)
 
 
 def lineup(*families: str) -> Lineup:
@@ -228,6 +236,8 @@ def test_figures_are_json(bench: Bench, capsys: pytest.CaptureFixture[str]) -> N
     [table] = document["tables"]  # all prompts are of one set and category
     assert (table["category"], table["prompts"], table["static"]) == ("all", 4, "K=12")
     rows = {row["name"]: row for row in table["rows"]}
+    assert rows["K=1"]["to_ceiling"] == pytest.approx(10 / 39)
+    assert document["limit"]["bytes_per_second"] == 1e9
     assert rows["K=1"]["to_plain"]["median"] == pytest.approx(40 / 39)
     assert rows["K=1"]["to_static"] == pytest.approx(32 / 39)
     assert rows["adaptive union"]["sources"] == {"suffix": 1.0}
@@ -261,7 +271,7 @@ def test_tables_fit_a_terminal() -> None:
     assert [line.split("  ")[0] for line in lines if "best K is" in line] == [
         *("all", "first <set>", "qa", "second"),
     ]
-    cells = ["K=1", "0.1", "2.00", "0.50", "1.03x", "1.03-1.03", "0.82x", "0.92x"]
+    cells = ["K=1", "0.1", "26%", "2.00", "0.50", "1.03x", "1.03-1.03", "0.82x", "0.92x"]
     assert [line.split() for line in lines].count(cells) == 4
     assert ["adaptive", "union", "suffix", "100", "%"] in [line.split() for line in lines]
     assert "retry-wider 100 %" in text.getvalue()
@@ -288,6 +298,17 @@ def test_the_report_shows_and_escapes() -> None:
     assert "<script" not in page
     assert page.count("<svg") == 1 + 4 * len(EVERYTHING.variants)
     assert "1.03\xd7" in page
+    assert page.count("26 %") == 2 * 4  # K=1 and K=2 in each table: 10 of 39 and of 38 s
+    assert "1.0 GB/s, 2 threads<" in page
+
+
+def test_without_a_limit_no_share_is_shown() -> None:
+    sweep = replace(sweep_of(lineup("controller")), ceiling=None)
+    tables = make_tables(sweep, LABELS)
+    text = io.StringIO()
+    print_sweep(Console(file=text, width=80, highlight=False), CONDITIONS, sweep, tables)
+    assert "follows from" not in text.getvalue()
+    assert "of ceiling" not in render_sweep(CONDITIONS, sweep, tables)
 
 
 def test_the_report_counts_what_differs() -> None:

@@ -20,6 +20,7 @@ from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.turns import TurnsEngine
 from speccompile.runtime.errors import EngineError, NoRoomError, RequestError
 from speccompile.runtime.generation import Finish
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Request
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
@@ -211,7 +212,7 @@ class Forbidding:
 
 class FailingDraft:
     name = "failing"
-    engine_seconds = 0.0
+    work = Work()
 
     def start(self, prompt: Sequence[int]) -> None: ...
 

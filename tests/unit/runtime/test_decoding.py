@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
 
+from speccompile.runtime.control.controller import Outcome
 from speccompile.runtime.decoding import Decoding
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.generation import Generation
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Request
 from speccompile.runtime.sampler import Sampler
+from speccompile.runtime.signals import Signals
 from tests.unit.runtime.tables import TableEngine, greedy_ids, make_table
 
 TABLE = make_table(1)
@@ -23,7 +27,7 @@ class Tree:
     """Proposes a wrong token, and beside it two right ones, the second behind the first."""
 
     name = "tree"
-    engine_seconds = 0.0
+    work = Work()
     asked = 0
 
     def start(self, prompt: Sequence[int]) -> None: ...
@@ -86,9 +90,53 @@ def test_the_target_s_seconds_are_as_said(decoding: Decoding) -> None:
     assert 7.0 < statistics.decode_seconds < 8.0
 
 
+class Hesitant:
+    """A controller that takes its time, and whose efforts do."""
+
+    def start(self) -> None: ...
+
+    def effort(self, room: int) -> Effort:
+        time.sleep(0.15)
+        return Effort(1, 1, self.go_on)
+
+    def go_on(self, signals: Signals) -> bool:
+        time.sleep(0.15)
+        return True
+
+    def learn(self, outcome: Outcome) -> None: ...
+
+
+class Asking(Tree):
+    """Asks whether to go on; a proposal takes 50 ms more, 20 of them in a step, as it says."""
+
+    def propose(self, tokens: Sequence[int], effort: Effort, sampler: Sampler) -> Proposal:
+        time.sleep(0.05)
+        effort.go_on(Signals(TABLE[0, 0], 0))
+        self.work += Work(0.02, 0.01, 1, len(tokens))
+        return super().propose(tokens, effort, sampler)
+
+
+def test_what_engines_and_the_controller_take_is_no_assembly() -> None:
+    generation = Generation(PROMPT, Request(9), 64)
+    decoding = Decoding(generation, [], capacity=64, draft=Asking(), controller=Hesitant())
+    target = TableEngine(TABLE)
+    _round(decoding, target)
+    feed = decoding.propose()
+    logits = target.step(feed.tokens, parents=feed.parents, last=feed.last)
+    decoding.take(logits, Work(7.0, 6.75, 1, 40))
+    statistics = generation.statistics
+    assert statistics.target_computing_seconds == 6.75
+    assert (statistics.target_steps, statistics.target_context) == (1, 40)
+    assert (statistics.draft_steps, statistics.draft_context) == (1, len(PROMPT) + 1)
+    assert statistics.draft_computing_seconds == pytest.approx(0.01)
+    # 50 ms of a proposal, less 20 in the engine's steps, and of steps what was not computing.
+    assembly = statistics.assembly_seconds - (0.05 - 0.02) - (0.02 - 0.01) - (7.0 - 6.75)
+    assert 0.0 <= assembly < 0.25  # the controller's 300 ms are not in it
+
+
 def _round(decoding: Decoding, target: TableEngine, seconds: float = 0.0) -> list[int]:
     feed = decoding.propose()
     logits = target.step(feed.tokens, parents=feed.parents, last=feed.last)
-    block = decoding.take(logits, seconds)
+    block = decoding.take(logits, Work(seconds))
     target.rollback(len(decoding.rows))
     return list(decoding.generation.add(block))

@@ -19,7 +19,8 @@ def test_a_metered_engine_is_the_engine_and_counts_its_steps() -> None:
     metered.step([4])
     assert (metered.length, metered.capacity) == (2, 64)
     assert engine.rows == [1, 4]
-    assert metered.steps == 2
+    assert (metered.work.steps, metered.work.context) == (2, 3 + 2)
+    assert metered.work.computing == metered.work.seconds  # a table has no clock of its own
 
 
 class FailingEngine(TableEngine):
@@ -38,5 +39,5 @@ def test_a_failed_step_costs_time_too() -> None:
     metered = MeteredEngine(FailingEngine(make_table(0)))
     with pytest.raises(EngineError, match="device is gone"):
         metered.step([1])
-    assert metered.seconds >= 0.01
-    assert metered.steps == 1
+    assert metered.work.seconds >= 0.01
+    assert metered.work.steps == 1

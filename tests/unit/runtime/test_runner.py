@@ -158,7 +158,7 @@ def test_a_benchmark_and_a_proof_run_on_a_gpu(root: Path) -> None:
     runner = on_gpu(root)
     result = run_bench(runner, [PROMPT, [4]], Request(16, draft_length=3), "model")
     assert result.identical
-    assert result.split is None  # a round is one graph
+    assert result.splits is None  # a round is one graph
     assert result.cost_ms.keys() == {"target", "draft"}
     checks = list(prove(runner, ["w1 w2 w3", "w4"], Plan(8, (1, 3), 300, stream_tokens=600)))
     assert [check.name for check in checks] == [

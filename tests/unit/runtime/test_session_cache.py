@@ -12,6 +12,7 @@ from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.errors import EngineError
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
 from speccompile.runtime.session import Finish, Request, Session
@@ -151,7 +152,7 @@ class ScriptedDraft:
     """Proposes whatever it is told to, of whatever length."""
 
     name = "script"
-    engine_seconds = 0.0
+    work = Work()
 
     def __init__(self, proposals: list[list[int]]) -> None:
         self._proposals = iter(proposals)

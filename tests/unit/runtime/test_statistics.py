@@ -1,4 +1,5 @@
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.statistics import Statistics
 
 
@@ -54,3 +55,16 @@ def test_accepted_tokens_are_counted_by_drafter_where_several_propose() -> None:
     statistics.count(union, [0, 2])
     statistics.count(Proposal.chain([4]), [0, 1])
     assert statistics.sources == {"ngram": 2, "model": 1}
+
+
+def test_rounds_add_up_and_inputs_of_steps_are_assembly() -> None:
+    statistics = Statistics()
+    for _ in range(2):
+        draft, target = Work(1.0, 0.75, 3, 90), Work(2.0, 1.5, 1, 32)
+        statistics.time(draft, target, assembly=0.25, whole=4.0)
+    assert (statistics.draft_seconds, statistics.target_seconds) == (2.0, 4.0)
+    assert (statistics.draft_computing_seconds, statistics.target_computing_seconds) == (1.5, 3.0)
+    assert (statistics.draft_steps, statistics.draft_context) == (6, 180)
+    assert (statistics.target_steps, statistics.target_context) == (2, 64)
+    assert statistics.assembly_seconds == 2 * (0.25 + 0.25 + 0.5)
+    assert statistics.decode_seconds == 8.0

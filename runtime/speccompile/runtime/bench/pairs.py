@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product, zip_longest
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
+from speccompile.runtime.bench.ceiling import Ceiling, StepBytes
+from speccompile.runtime.bench.decomposition import Split, split_of
+from speccompile.runtime.bench.limit import Limit, measure_limit
 from speccompile.runtime.bench.run import (
     NOTHING_TO_COMPARE,
     Budget,
@@ -27,15 +30,20 @@ from speccompile.runtime.timing import time_rows
 
 __all__ = [
     "COST_ROWS",
+    "MODES",
     "BenchResult",
+    "Mode",
     "Opener",
     "Pair",
-    "Split",
     "run_bench",
 ]
 
 COST_ROWS = range(1, 10)
 """Row counts whose cost is measured: a plain step up to a root with eight proposals."""
+
+Mode = Literal["plain", "speculative"]
+MODES: tuple[Mode, Mode] = ("plain", "speculative")
+"""Of a pair: how it was decoded first, and how then."""
 
 _PLAIN_FIRST = (False, True)
 _SPECULATIVE_FIRST = (True, False)
@@ -65,6 +73,9 @@ class Pair:
     plain: Run
     speculative: Run
 
+    def run(self, mode: Mode) -> Run:
+        return self.plain if mode == "plain" else self.speculative
+
     @property
     def identical(self) -> bool:
         return self.speculative.same(self.plain)
@@ -88,25 +99,17 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Split:
-    """Percent of decoding time in the draft's engine, in the target's, and in neither."""
-
-    draft: float
-    target: float
-    other: float
-
-
-@dataclass(frozen=True)
 class BenchResult:
     """What was measured. At least one pair is comparable, and only such pairs enter the speeds.
 
     `cost_ms` maps a role and a number of rows to the median milliseconds of a step that follows
-    `cost_context` tokens.
+    `cost_context` tokens. `ceiling` is what memory allows at most, on a CPU.
     """
 
     pairs: tuple[Pair, ...]
     cost_ms: Mapping[str, Mapping[int, float]]
     cost_context: int
+    ceiling: Ceiling | None = None
 
     @property
     def identical(self) -> bool:
@@ -133,11 +136,11 @@ class BenchResult:
 
     @property
     def plain_tokens_per_second(self) -> Spread:
-        return self._spread(lambda pair: pair.plain.statistics.tokens_per_second)
+        return self._spread(lambda pair: pair.plain.tokens_per_second)
 
     @property
     def speculative_tokens_per_second(self) -> Spread:
-        return self._spread(lambda pair: pair.speculative.statistics.tokens_per_second)
+        return self._spread(lambda pair: pair.speculative.tokens_per_second)
 
     @property
     def plain_first_token_seconds(self) -> Spread:
@@ -166,19 +169,40 @@ class BenchResult:
         return sum(run.decode_tokens for run in self._speculative) / rounds
 
     @property
-    def split(self) -> Split | None:
-        """Where speculative decoding spends its time; None where that is not told apart."""
-        return _split(self._speculative)
+    def splits(self) -> dict[Mode, Split] | None:
+        """Where decoding spends its time; None where that is not told apart."""
+        splits = {mode: split_of(pair.run(mode) for pair in self.pairs) for mode in MODES}
+        return {mode: split for mode, split in splits.items() if split} or None
+
+    def overheads(self, mode: Mode) -> dict[int, float]:
+        """Percent of each comparable prompt's decoding in which no engine runs, the median of its
+        rounds; nothing where that is not told apart."""
+        return self._by_prompt(
+            lambda pair: split.overhead if (split := split_of([pair.run(mode)])) else None
+        )
+
+    def shares_of_ceiling(self, mode: Mode) -> dict[int, float]:
+        """Of each comparable prompt the share of its ceiling, the median of its rounds; nothing
+        where no ceiling is known."""
+        ceiling = self.ceiling
+        return self._by_prompt(lambda pair: ceiling.share([pair.run(mode)]) if ceiling else None)
+
+    def ceilings(self, mode: Mode) -> dict[int, float]:
+        """The most tokens a second that memory allows each comparable prompt."""
+        ceiling = self.ceiling
+        return self._by_prompt(
+            lambda pair: ceiling.tokens_per_second([pair.run(mode)]) if ceiling else None
+        )
 
     @property
     def _speculative(self) -> list[Statistics]:
         return [pair.speculative.statistics for pair in self.pairs]
 
-    def _by_prompt(self, measure: Callable[[Pair], float]) -> dict[int, float]:
+    def _by_prompt(self, measure: Callable[[Pair], float | None]) -> dict[int, float]:
         values: dict[int, list[float]] = {}
         for pair in self.pairs:
-            if pair.comparable:
-                values.setdefault(pair.prompt, []).append(measure(pair))
+            if pair.comparable and (value := measure(pair)) is not None:
+                values.setdefault(pair.prompt, []).append(value)
         return {prompt: float(np.median(rounds)) for prompt, rounds in values.items()}
 
     def _spread(self, measure: Callable[[Pair], float]) -> Spread:
@@ -194,14 +218,17 @@ def run_bench(
     rounds: int = 1,
     budget: float | None = None,
     progress: Progress = silent,
+    reads: Mapping[str, StepBytes] | None = None,
+    measure: Callable[[], Limit] = measure_limit,
 ) -> BenchResult:
     """Decode every prompt plainly and with `draft`, one of `Runner.drafts`, `rounds` times.
 
     Without a draft length in the `request`, a session's controller decides how much is drafted.
     The order within a pair alternates, so that a machine which slows down or heats up favours
     neither. A first pair warms up and is not counted. With a `budget` of seconds, no pair begins
-    that is not expected to be over by then, but for the first that counts. Raises RequestError
-    where there is nothing to compare.
+    that is not expected to be over by then, but for the first that counts. With what the engines'
+    steps read, `measure` says before and after the pairs what this machine can do. Raises
+    RequestError where there is nothing to compare.
     """
     if not prompts:
         raise RequestError("there are no prompts to measure; give at least one")
@@ -209,6 +236,7 @@ def run_bench(
     limit = Budget(budget)
     progress(0, total, "warming up")
     warm = _run_pair(opener, prompts, 0, request, draft, _PLAIN_FIRST)
+    before = measure() if reads else None
     pairs: list[Pair] = []
     for turn, index in product(range(rounds), range(len(prompts))):
         if pairs and not limit.allows(len(pairs) + 1):
@@ -218,13 +246,14 @@ def run_bench(
         pairs.append(_run_pair(opener, prompts, index, request, draft, order))
     if not any(pair.comparable for pair in pairs):
         raise RequestError(NOTHING_TO_COMPARE)
+    ceiling = Ceiling(before.joined(measure()), reads) if before and reads else None
     progress(total - 1, total, "cost by rows")
     engines = {role: opener.engine(role) for role in ("target", *opener.models(draft))}
     room = min(engine.capacity for engine in engines.values()) - COST_ROWS[-1]
     context = [*prompts[0], *warm.plain.tokens][:room]
     cost_ms = time_rows(engines, context, COST_ROWS)
     progress(total, total, "done")
-    return BenchResult(tuple(pairs), cost_ms, len(context))
+    return BenchResult(tuple(pairs), cost_ms, len(context), ceiling)
 
 
 def _run_pair(
@@ -247,10 +276,3 @@ def _run_pair(
 
 def _sum_by_position(counts: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(sum(position) for position in zip_longest(*counts, fillvalue=0))
-
-
-def _split(runs: Sequence[Statistics]) -> Split | None:
-    total = sum(run.decode_seconds for run in runs)
-    draft = 100 * sum(run.draft_seconds for run in runs) / total
-    target = 100 * sum(run.target_seconds for run in runs) / total
-    return Split(draft, target, 100 - draft - target) if target else None

@@ -66,13 +66,23 @@ class Run:
         """Whether there is a speed: the first token comes from the prompt alone."""
         return self.statistics.decode_tokens > 0
 
+    @property
+    def decode_seconds(self) -> float:
+        """From the first token to the end, by the wall clock: whatever the runtime does counts."""
+        return self.seconds - self.statistics.first_token_seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of decoding; 0 where nothing was decoded."""
+        return self.statistics.decode_tokens / self.decode_seconds if self.decoded else 0.0
+
     def same(self, other: Run) -> bool:
         """Whether both have the same tokens, and ended for the same reason."""
         return (self.tokens, self.finish) == (other.tokens, other.finish)
 
     def speedup(self, over: Run) -> float:
         """Of decoding, in which a draft's reading of the prompt is counted; both have decoded."""
-        return self.statistics.tokens_per_second / over.statistics.tokens_per_second
+        return self.tokens_per_second / over.tokens_per_second
 
 
 @dataclass(frozen=True)

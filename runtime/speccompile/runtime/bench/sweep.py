@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Protocol
 
+from speccompile.runtime.bench.ceiling import Ceiling, StepBytes
+from speccompile.runtime.bench.limit import Limit, measure_limit
 from speccompile.runtime.bench.run import Budget, Progress, Run, generate, silent
 from speccompile.runtime.bench.variants import PLAIN, Lineup, Variant
 from speccompile.runtime.errors import RequestError
@@ -42,11 +44,13 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What was measured, of `asked` trials as many as there was time for."""
+    """What was measured, of `asked` trials as many as there was time for; `ceiling` is what memory
+    allows at most, on a CPU."""
 
     lineup: Lineup
     trials: tuple[Trial, ...]
     asked: int
+    ceiling: Ceiling | None = None
 
     @property
     def measured(self) -> int:
@@ -74,14 +78,17 @@ def run_sweep(
     rounds: int = 1,
     budget: float | None = None,
     progress: Progress = silent,
+    reads: Mapping[str, StepBytes] | None = None,
+    measure: Callable[[], Limit] = measure_limit,
 ) -> Sweep:
     """Decode every prompt in all ways, `rounds` times, from empty caches.
 
     The order changes from prompt to prompt, so that a machine which slows down or heats up favours
     none, and no variant always has the same one before it. The first prompt is answered once more,
     before all, to warm up. With a `budget` of seconds, no trial begins that is not expected to
-    be over by then, but for the first that counts. Raises RequestError without prompts, and where
-    sessions have no controller, as those on a GPU.
+    be over by then, but for the first that counts. With what the engines' steps read, `measure`
+    says before and after all what this machine can do. Raises RequestError without prompts, and
+    where sessions have no controller, as those on a GPU.
     """
     if not prompts:
         raise RequestError("there are no prompts to measure; give at least one")
@@ -98,13 +105,15 @@ def run_sweep(
         return Trial(prompt, runs)
 
     attempt(0, 0, "warming up")
+    before = measure() if reads else None
     trials: list[Trial] = []
     for number, (_, prompt) in enumerate(turns, start=1):
         if trials and not limit.allows(number):
             break
         trials.append(attempt(number, prompt, f"prompt {prompt + 1} of {len(prompts)}"))
     progress(total, total, "done")
-    return Sweep(lineup, tuple(trials), len(turns))
+    ceiling = Ceiling(before.joined(measure()), reads) if before and reads else None
+    return Sweep(lineup, tuple(trials), len(turns), ceiling)
 
 
 def _order(variants: Sequence[Variant], number: int) -> Sequence[Variant]:

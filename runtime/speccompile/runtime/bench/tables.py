@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from speccompile.runtime.bench.ceiling import Ceiling
 from speccompile.runtime.bench.run import NOTHING_TO_COMPARE, Run, Spread, spread
 from speccompile.runtime.bench.sweep import Sweep, Trial
 from speccompile.runtime.bench.variants import PLAIN, Lineup
@@ -24,7 +25,8 @@ class Row:
     """A variant on the prompts of a category.
 
     `tokens_per_second` is of all their decoding together, and so are the ratios `to_static`, to the
-    best of the chains of one length, and `to_fixed`, to that of the artifact's default length.
+    best of the chains of one length, and `to_fixed`, to that of the artifact's default length;
+    `to_ceiling` is the share of what memory allows, where that is known.
     `to_plain` is over the prompts, for each of which both were measured one after the other.
     `accepted_length` is in tokens a round; `acceptance` is the share of the tested proposals that
     stood, None where nothing was proposed. `differing` counts outputs that were not those of plain
@@ -39,6 +41,7 @@ class Row:
     to_plain: Spread
     to_static: float | None
     to_fixed: float
+    to_ceiling: float | None
     differing: int
     policies: Mapping[str, float]
     sources: Mapping[str, float]
@@ -74,14 +77,17 @@ def make_tables(sweep: Sweep, labels: Sequence[Sequence[str]]) -> list[Table]:
     for name in (ALL, *parts):
         trials = [trial for trial in sweep.trials if name == ALL or name in labels[trial.prompt]]
         if any(trial.comparable for trial in trials):
-            tables.append(_table(name, sweep.lineup, trials))
+            tables.append(_table(name, sweep.lineup, trials, sweep.ceiling))
     return tables
 
 
-def _table(category: str, lineup: Lineup, trials: Sequence[Trial]) -> Table:
+def _table(
+    category: str, lineup: Lineup, trials: Sequence[Trial], ceiling: Ceiling | None
+) -> Table:
     timed = [trial for trial in trials if trial.comparable]
     names = [variant.name for variant in lineup.variants]
-    totals = {name: _Totals.of(trial.runs[name] for trial in timed) for name in names}
+    runs = {name: [trial.runs[name] for trial in timed] for name in names}
+    totals = {name: _Totals.of(own) for name, own in runs.items()}
     speed = {name: total.tokens / total.seconds for name, total in totals.items()}
     static = max(lineup.static, key=lambda name: speed[name], default=None)
     rows = [
@@ -93,6 +99,7 @@ def _table(category: str, lineup: Lineup, trials: Sequence[Trial]) -> Table:
             to_plain=_to_plain(timed, name),
             to_static=speed[name] / speed[static] if static else None,
             to_fixed=speed[name] / speed[lineup.fixed],
+            to_ceiling=ceiling.share(runs[name]) if ceiling else None,
             differing=sum(trial.differs(name) for trial in trials),
             policies={each: count / total.rounds for each, count in total.policies.items()},
             sources={each: count / total.accepted for each, count in total.sources.items()},
@@ -126,9 +133,10 @@ class _Totals:
     @classmethod
     def of(cls, runs: Iterable[Run]) -> _Totals:
         totals = cls()
-        for statistics in (run.statistics for run in runs):
+        for run in runs:
+            statistics = run.statistics
+            totals.seconds += run.decode_seconds
             totals.tokens += statistics.decode_tokens
-            totals.seconds += statistics.decode_seconds
             totals.rounds += statistics.rounds
             totals.tested += sum(statistics.proposed)
             totals.accepted += sum(statistics.accepted)

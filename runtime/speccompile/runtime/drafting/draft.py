@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.signals import Signals
 
@@ -49,8 +50,8 @@ class Draft(Protocol):
         ...
 
     @property
-    def engine_seconds(self) -> float:
-        """Time spent in an engine since the draft was made."""
+    def work(self) -> Work:
+        """What its engines did since the draft was made."""
         ...
 
     def start(self, prompt: Sequence[int]) -> None:

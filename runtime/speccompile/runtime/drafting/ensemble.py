@@ -13,6 +13,7 @@ from speccompile.runtime.drafting.certain import add_beside
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.hedge import Weights
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["Union"]
@@ -48,9 +49,9 @@ class Union:
         )
 
     @property
-    def engine_seconds(self) -> float:
-        """Of all models: more than has passed where they ran at the same time."""
-        return sum(model.engine_seconds for model in self._models)
+    def work(self) -> Work:
+        """Of all models: more seconds than have passed where they ran at the same time."""
+        return sum((model.work for model in self._models), Work())
 
     def start(self, prompt: Sequence[int]) -> None:
         """A request begins with equal weights: what it draws depends on no earlier one."""

@@ -14,6 +14,7 @@ from speccompile.plugins.philox import UNIFORM_BITS
 from speccompile.runtime.drafting.certain import add_beside
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["Hedge", "Weights", "agreement"]
@@ -46,8 +47,8 @@ class Hedge:
         self._weights = Weights([0.0] * len(self._lookups) + [*costs], rate=rate, memory=memory)
 
     @property
-    def engine_seconds(self) -> float:
-        return sum(drafter.engine_seconds for drafter in self._drafters)
+    def work(self) -> Work:
+        return sum((drafter.work for drafter in self._drafters), Work())
 
     def start(self, prompt: Sequence[int]) -> None:
         """A request begins with equal weights: what it draws depends on no earlier one."""

@@ -9,7 +9,7 @@ from speccompile.runtime.drafting.certain import add_beside
 from speccompile.runtime.drafting.draft import Effort, always
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Engine, Logits, prefill
-from speccompile.runtime.metered import MeteredEngine
+from speccompile.runtime.metered import MeteredEngine, Work
 from speccompile.runtime.sampler import Guess, Sampler
 from speccompile.runtime.signals import Signals
 from speccompile.runtime.trees.best_first import Candidate, Node, grow
@@ -34,8 +34,8 @@ class ModelDraft:
         self._agreed = 0  # how many of them are known to be the sequence's
 
     @property
-    def engine_seconds(self) -> float:
-        return self._engine.seconds
+    def work(self) -> Work:
+        return self._engine.work
 
     def start(self, prompt: Sequence[int]) -> None:
         self._agreed = 0

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from speccompile.runtime.drafting.certain import certain
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.trees.prefix import merge
 
@@ -32,8 +33,8 @@ class NgramDraft:
         self._indexed = 0
 
     @property
-    def engine_seconds(self) -> float:
-        return 0.0
+    def work(self) -> Work:
+        return Work()
 
     def start(self, prompt: Sequence[int]) -> None:
         self._ends.clear()

@@ -12,6 +12,7 @@ from speccompile.runtime.drafting.automaton import SuffixAutomaton
 from speccompile.runtime.drafting.certain import certain
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.trees.best_first import Candidate, Node, grow
 
@@ -46,8 +47,8 @@ class SuffixDraft:
         """Tokens of the latest match."""
 
     @property
-    def engine_seconds(self) -> float:
-        return 0.0
+    def work(self) -> Work:
+        return Work()
 
     def start(self, prompt: Sequence[int]) -> None:
         present = self._read[self._begin :]

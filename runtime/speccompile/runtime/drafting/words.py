@@ -9,6 +9,7 @@ from itertools import islice
 from speccompile.runtime.drafting.certain import certain
 from speccompile.runtime.drafting.draft import Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.trees.prefix import merge
 
@@ -51,8 +52,8 @@ class WordListDraft:
                 beginning = beginning.longer.setdefault(token, _Beginning())
 
     @property
-    def engine_seconds(self) -> float:
-        return 0.0
+    def work(self) -> Work:
+        return Work()
 
     def start(self, prompt: Sequence[int]) -> None:
         """The lists are the same for every request."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from speccompile.runtime.engine import Engine
+from speccompile.runtime.engines.cursor import Cursor
 
-__all__ = ["AroundEngine"]
+__all__ = ["AroundEngine", "computing_seconds"]
 
 E = TypeVar("E", bound=Engine)
 
@@ -31,3 +32,11 @@ class AroundEngine(Generic[E]):
 
     def rollback(self, length: int) -> None:
         self.engine.rollback(length)
+
+
+def computing_seconds(engine: Engine) -> float | None:
+    """How long the library under an engine has computed so far, without what prepares its inputs;
+    None where nobody keeps account of it."""
+    while isinstance(engine, AroundEngine):
+        engine = engine.engine
+    return engine.computing_seconds if isinstance(engine, Cursor) else None

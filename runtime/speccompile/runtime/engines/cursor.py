@@ -8,11 +8,15 @@ __all__ = ["Cursor"]
 
 
 class Cursor:
-    """Counts the rows in a cache of `capacity` slots; engines build on it."""
+    """Counts the rows in a cache of `capacity` slots; engines build on it.
+
+    They add to `computing_seconds` the time for which the library itself ran a step.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.length = 0
+        self.computing_seconds = 0.0
 
     @property
     def takes_trees(self) -> bool:

@@ -77,7 +77,8 @@ class OpenVINOEngine(Cursor):
             raise EngineError(f"{self._graph}: takes chains of rows only: {self._refusal}")
         fed = {**feeds([share], 1), "ancestors": share.ancestors}
         self._caches.show(self._request, start)
-        logits = infer(self._request, self._inputs, fed, f"{len(tokens)} rows")
+        logits, seconds = infer(self._request, self._inputs, fed, f"{len(tokens)} rows")
+        self.computing_seconds += seconds
         self._caches.append(self._request, start, end)
         self.length = end
         return logits

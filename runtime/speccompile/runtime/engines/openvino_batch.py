@@ -115,7 +115,7 @@ class PagedEngine:
 
     def _infer(self, shares: Sequence[Share]) -> list[Logits]:
         fed, what = feeds(shares, self._min_rows), f"the rows of {len(shares)} sequences"
-        logits = infer(self._request, self._inputs, fed, what)
+        logits, _ = infer(self._request, self._inputs, fed, what)
         rows = begins(share.wanted for share in shares)
         return [logits[begin:end] for begin, end in pairwise(rows)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from openvino.frontend.onnx import ConversionExtension
 
 from speccompile.runtime.engine import Logits
+from speccompile.runtime.engines.cache_precision import cache_number_bytes
 from speccompile.runtime.engines.openvino_operator import attends_in_windows, paged_attention
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo
@@ -42,11 +44,8 @@ def tree_refusal(model: ov.Model) -> str:
 
 def compile_graph(info: EngineInfo, model: ov.Model, threads: int) -> ov.CompiledModel:
     """For the lowest latency of one step at a time. Raises RuntimeError, as OpenVINO does."""
-    # A draft's own cache may round to fp16: it is never what decides. A target's, and one that is
-    # shared with it, may not; but where the arithmetic is bf16, so is the cache: the plugin refuses
-    # f32, and takes f16 to mean bf16.
-    exact = info.role == "target" or info.shares_cache
-    exact_cache = exact and info.arithmetic == "fp32"
+    # In bf16 arithmetic the plugin refuses caches of f32, and takes f16 to mean bf16.
+    cache = "f32" if cache_number_bytes(info) == 4 else "f16"
     return ov.Core().compile_model(
         model,
         "CPU",
@@ -55,7 +54,7 @@ def compile_graph(info: EngineInfo, model: ov.Model, threads: int) -> ov.Compile
             "NUM_STREAMS": "1",
             "INFERENCE_NUM_THREADS": str(threads),
             "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[info.arithmetic],
-            "KV_CACHE_PRECISION": "f32" if exact_cache else "f16",
+            "KV_CACHE_PRECISION": cache,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": str(_DYNAMIC_QUANTIZATION_GROUP),
         },
     )
@@ -63,21 +62,24 @@ def compile_graph(info: EngineInfo, model: ov.Model, threads: int) -> ov.Compile
 
 def infer(
     request: ov.InferRequest, inputs: Set[str], fed: Mapping[str, NDArray[Any]], what: str
-) -> Logits:
-    """Run a step on those of `fed` that the graph has as `inputs`; returns its logits, [N, V].
+) -> tuple[Logits, float]:
+    """Run a step on those of `fed` that the graph has as `inputs`; returns its logits, [N, V], and
+    the seconds for which the library computed.
 
-    They are the request's own memory. Raises EngineError, which says `what` was computed.
+    The logits are the request's own memory. Raises EngineError, which says `what` was computed.
     """
     for name in inputs & fed.keys():
         request.set_tensor(name, ov.Tensor(fed[name]))
+    start = time.perf_counter()
     try:
         # `infer` does not raise what a node does: the logits of the step before would be read.
         request.start_async()
         request.wait()
     except RuntimeError as error:
         raise EngineError(f"OpenVINO failed on {what}: {last_line(error)}") from error
+    seconds = time.perf_counter() - start
     logits: Logits = request.get_tensor("logits").data[0]
-    return logits
+    return logits, seconds
 
 
 def last_line(error: RuntimeError) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 from speccompile.plugins.laws import Law
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
 __all__ = ["Liar"]
@@ -27,8 +28,8 @@ class Liar:
         return self._draft.name
 
     @property
-    def engine_seconds(self) -> float:
-        return self._draft.engine_seconds
+    def work(self) -> Work:
+        return self._draft.work
 
     def start(self, prompt: Sequence[int]) -> None:
         self._draft.start(prompt)

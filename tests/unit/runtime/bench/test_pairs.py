@@ -1,6 +1,9 @@
 import pytest
 
-from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Pair, Split, run_bench
+from speccompile.runtime.bench.ceiling import StepBytes
+from speccompile.runtime.bench.decomposition import Split
+from speccompile.runtime.bench.limit import Limit
+from speccompile.runtime.bench.pairs import COST_ROWS, BenchResult, Pair, run_bench
 from speccompile.runtime.bench.run import Run
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.errors import RequestError
@@ -141,11 +144,57 @@ def test_outputs_of_one_text_but_different_ends_differ() -> None:
     assert not Pair(0, run(1.0), stopped).identical
 
 
-def test_split_and_acceptance_weigh_every_round_alike() -> None:
-    first = run(2.0, draft_seconds=0.5, target_seconds=1.0, proposed=[4, 2], accepted=[2, 1])
-    second = run(6.0, draft_seconds=1.5, target_seconds=4.0, proposed=[6], accepted=[3], rounds=3)
+def test_acceptance_weighs_every_round_alike() -> None:
+    first = run(2.0, proposed=[4, 2], accepted=[2, 1])
+    second = run(6.0, proposed=[6], accepted=[3], rounds=3)
     result = result_of(Pair(0, run(9.0), first), Pair(1, run(9.0), second))
-    assert result.split == Split(draft=25.0, target=62.5, other=12.5)
     assert result.tested == (10, 2)
     assert result.acceptance == (0.5, 0.5)
     assert result.accepted_length == 1.0
+
+
+def test_both_ways_of_decoding_are_split_by_all_their_rounds() -> None:
+    plain = run(8.0, target_computing_seconds=6.0, assembly_seconds=1.0)
+    first = run(2.0, draft_computing_seconds=0.5, target_computing_seconds=1.0)
+    second = run(6.0, draft_computing_seconds=1.5, target_computing_seconds=4.0)
+    result = result_of(Pair(0, plain, first), Pair(1, plain, second))
+    assert result.splits == {
+        "plain": Split(draft=0.0, verify=75.0, assembly=12.5, scheduling=12.5),
+        "speculative": Split(draft=25.0, verify=62.5, assembly=0.0, scheduling=12.5),
+    }
+    assert result.overheads("plain") == {0: 25.0, 1: 25.0}
+    assert result.overheads("speculative") == pytest.approx({0: 25.0, 1: 100 * 0.5 / 6})
+
+
+def test_without_clocks_of_engines_nothing_is_split() -> None:
+    result = result_of(Pair(0, run(8.0), run(2.0)))
+    assert result.splits is None
+    assert result.overheads("plain") == {}
+
+
+def test_the_limit_is_measured_before_and_after_all_pairs() -> None:
+    opener, opened = FakeOpener(), list[int]()
+
+    def measure() -> Limit:
+        opened.append(len(opener.opened))
+        return Limit(1, (1e3 * len(opened),), None)
+
+    result = run_bench(
+        opener, [[1], [2]], REQUEST, "ngram", reads={"target": StepBytes(10, 1)}, measure=measure
+    )
+    assert opened == [2, 6]
+    assert result.ceiling is not None
+    assert result.ceiling.limit == Limit(1, (1e3, 2e3), None)
+    # Five steps of a row, which see 2 to 6 rows, bring five tokens.
+    assert result.ceilings("plain") == dict.fromkeys((0, 1), 2000.0 * 5 / (50 + 20))
+    seconds = result.pairs[0].plain.decode_seconds
+    assert result.shares_of_ceiling("plain")[0] == pytest.approx(70 / seconds / 2e3)
+
+
+def test_where_nothing_is_known_of_the_engines_no_limit_is_measured() -> None:
+    def measure() -> Limit:
+        raise AssertionError
+
+    result = run_bench(FakeOpener(), [[1]], REQUEST, "ngram", measure=measure)
+    assert result.ceiling is None
+    assert result.shares_of_ceiling("plain") == result.ceilings("plain") == {}

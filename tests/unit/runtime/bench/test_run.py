@@ -5,7 +5,9 @@ from tests.counting import CountingDraft, CountingEngine
 
 
 def run(tokens: tuple[int, ...], finish: Finish = Finish.LENGTH, seconds: float = 1.0) -> Run:
-    return Run(tokens, finish, 2.0, Statistics(new_tokens=len(tokens), decode_seconds=seconds))
+    """Of which the first token took a second."""
+    statistics = Statistics(new_tokens=len(tokens), first_token_seconds=1.0)
+    return Run(tokens, finish, 1.0 + seconds, statistics)
 
 
 def test_a_generation_is_all_that_the_session_says() -> None:
@@ -24,6 +26,8 @@ def test_outputs_of_other_tokens_or_another_end_are_not_the_same() -> None:
 
 def test_a_speedup_is_of_decoded_tokens() -> None:
     assert run((1, 2, 3), seconds=1.0).speedup(run((1, 2), seconds=2.0)) == 4.0
+    assert run((1, 2, 3), seconds=4.0).tokens_per_second == 0.5
+    assert run((1,)).tokens_per_second == 0.0
     assert run((1, 2)).decoded
     assert not run((1,)).decoded
 

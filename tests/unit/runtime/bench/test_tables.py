@@ -22,7 +22,7 @@ def run(seconds: float, tokens: tuple[int, ...] = (1, 2, 3, 4, 5), **counts: obj
     statistics = Statistics(new_tokens=len(tokens), decode_seconds=seconds, rounds=2)
     for name, value in counts.items():
         setattr(statistics, name, value)
-    return Run(tokens, Finish.LENGTH, 1.0, statistics)
+    return Run(tokens, Finish.LENGTH, seconds, statistics)
 
 
 def trial(prompt: int, plain: float, *seconds: float) -> Trial:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from speccompile.plugins.laws import law, mass
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Rule
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
@@ -36,7 +37,7 @@ class Scripted:
         self, script: Callable[[Sequence[int]], Sequence[int]], name: str = "scripted"
     ) -> None:
         self._script, self.name = script, name
-        self.engine_seconds = 0.0
+        self.work = Work()
         self.asked: list[Effort] = []
         self.started: list[list[int]] = []
 

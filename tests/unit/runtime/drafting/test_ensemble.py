@@ -8,6 +8,7 @@ from speccompile.runtime.drafting.ensemble import Union
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.errors import EngineError
+from speccompile.runtime.metered import Work
 from speccompile.runtime.request import Rule
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
@@ -158,8 +159,8 @@ def test_time_in_engines_and_the_beginning_of_a_request_are_those_of_all() -> No
     union = Union(drafters[:1], drafters[1:])
     union.start([4, 5])
     assert [drafter.started for drafter in drafters] == [[[4, 5]]] * 3
-    drafters[1].engine_seconds, drafters[2].engine_seconds = 0.25, 0.5
-    assert union.engine_seconds == 0.75
+    drafters[1].work, drafters[2].work = Work(0.25, 0.125, 1, 3), Work(0.5, 0.25, 2, 9)
+    assert union.work == Work(0.75, 0.375, 3, 12)
 
 
 @pytest.fixture
@@ -187,7 +188,7 @@ class Merged:
     """A union with its duplicates among siblings left out, as if a drawn token needed no law."""
 
     name = "merged"
-    engine_seconds = 0.0
+    work = Work()
 
     def __init__(self, union: Union) -> None:
         self._union = union

@@ -6,6 +6,7 @@ from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.hedge import Hedge, Weights, agreement
 from speccompile.runtime.drafting.model import ModelDraft
 from speccompile.runtime.drafting.proposal import Proposal
+from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 from speccompile.runtime.sampling import Sampling
 from tests.unit.plugins.tree_enumeration import distance
@@ -123,8 +124,8 @@ def test_time_in_engines_and_the_beginning_of_a_request_are_those_of_all() -> No
     hedge = Hedge(drafters[:1], drafters[1:])
     hedge.start([4, 5])
     assert [drafter.started for drafter in drafters] == [[[4, 5]]] * 2
-    drafters[1].engine_seconds = 0.25
-    assert hedge.engine_seconds == 0.25
+    drafters[1].work = Work(0.25, 0.125, 2, 9)
+    assert hedge.work == Work(0.25, 0.125, 2, 9)
 
 
 class Watched(Hedge):
@@ -144,7 +145,7 @@ class Surest:
     """Has all drafters draw, and takes the draw that is likeliest by its own law."""
 
     name = "surest"
-    engine_seconds = 0.0
+    work = Work()
 
     def __init__(self, drafters: Sequence[Draft]) -> None:
         self._drafters = drafters
