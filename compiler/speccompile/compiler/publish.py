@@ -18,9 +18,9 @@ from pathlib import Path, PurePosixPath
 
 from speccompile.runtime.artifact import hash_files, list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import MANIFEST_NAME, RECORD_NAMES, FileEntry, check_paths
+from speccompile.runtime.files import MANIFEST_NAME, UNLISTED_NAMES, FileEntry, check_paths
 
-__all__ = ["hash_tree", "lock", "publish", "recover", "sync_tree"]
+__all__ = ["hash_tree", "lock", "publish", "recover", "sync", "sync_tree"]
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
@@ -52,7 +52,7 @@ def recover(destination: Path) -> None:
     with _explained(destination, f"cannot be restored from {old}"):
         if _is_artifact(old) and not _is_artifact(destination):
             old.rename(destination)
-            _sync([destination.absolute().parent])
+            sync([destination.absolute().parent])
         else:
             _discard(old)
 
@@ -85,13 +85,14 @@ def lock(destination: Path) -> Generator[None]:
 def hash_tree(
     root: Path, roles: Mapping[str, str], *, listed: Collection[str] = ()
 ) -> dict[str, FileEntry]:
-    """A record's `files`: all files under `root` but the records and those already `listed`.
+    """A record's `files`: all files under `root` but `UNLISTED_NAMES` and those already
+    `listed`.
 
     `roles` maps a relative path, or a folder for all that is in it, to a role; the longest path
     that fits a file counts. Raises SpeccompileError for a file that has none or that no artifact
     may have.
     """
-    sizes = {path: size for path, size in list_files(root).items() if path not in RECORD_NAMES}
+    sizes = {path: size for path, size in list_files(root).items() if path not in UNLISTED_NAMES}
     try:
         check_paths(sizes)
     except ValueError as error:
@@ -123,17 +124,17 @@ def _exchange(staging: Path, destination: Path) -> None:
     parents = {staging.absolute().parent, destination.absolute().parent}
     if _is_artifact(destination):
         if _swap(staging, destination):
-            _sync(parents)
+            sync(parents)
             staging.rename(_aside(destination))
             return
         destination.rename(_aside(destination))
-        _sync(parents)
+        sync(parents)
     try:
         staging.rename(destination)  # An empty folder there is replaced.
     except OSError:
         recover(destination)
         raise
-    _sync(parents)
+    sync(parents)
 
 
 def _swap(one: Path, other: Path) -> bool:
@@ -156,10 +157,11 @@ def sync_tree(root: Path) -> None:
     """Have all of `root` on the disk."""
     files = [root / path for path in list_files(root)]
     folders = {parent for file in files for parent in file.parents if parent.is_relative_to(root)}
-    _sync([*files, *folders])
+    sync([*files, *folders])
 
 
-def _sync(paths: Iterable[Path]) -> None:
+def sync(paths: Iterable[Path]) -> None:
+    """Have files, and the names in folders, on the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
