@@ -10,7 +10,7 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from speccompile.runtime.artifact import list_files, read_manifest
 from speccompile.runtime.files import UNLISTED_NAMES, FileEntry
@@ -72,6 +72,9 @@ class Authority:
         }
         others = ("content_commitment", "data_encipherment", "key_agreement")
         usage |= dict.fromkeys((*others, "encipher_only", "decipher_only"), False)
+        purpose = ExtendedKeyUsageOID.SERVER_AUTH
+        if signer or authority:
+            purpose = ExtendedKeyUsageOID.CODE_SIGNING
         certificate = (
             x509.CertificateBuilder()
             .subject_name(name)
@@ -82,6 +85,7 @@ class Authority:
             .not_valid_after(now + timedelta(days=1))
             .add_extension(x509.BasicConstraints(authority, None), critical=True)
             .add_extension(x509.KeyUsage(**usage), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM)

@@ -70,7 +70,7 @@ def sign(
             config.use_certificate_signer(
                 private_key=key,
                 signing_certificate=certificates[0],
-                certificate_chain=certificates[1:],
+                certificate_chain=certificates[1:] or certificates,  # it takes no empty one
             )
         else:
             config.use_elliptic_key_signer(private_key=key)

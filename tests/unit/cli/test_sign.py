@@ -5,6 +5,7 @@ import sys
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from model_signing import hashing, signing, verifying
 from speccompile.cli.main import main
 from speccompile.runtime.artifact import read_manifest
 from speccompile.runtime.errors import SignatureError
+from speccompile.runtime.measurements import unmeasured
 from speccompile.runtime.runner import Runner
 from tests.signing import Authority, Keys, make_keys, reseal
 from tests.table_artifact import write_artifact
@@ -55,9 +57,9 @@ def root(tmp_path: Path, keys: Keys, command: Command) -> Path:
 
 
 def refused(command: Command, root: Path, trusted: Path, code: int = 6) -> str:
-    start = time.perf_counter()
+    start = time.process_time()
     found, said, error = command("check", root, "--key", trusted)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert (found, said) == (code, "")
     assert error.startswith("error: ")
     assert error.count("\n") == 1
@@ -143,7 +145,9 @@ def test_each_change_has_its_own_sentence(
 
 
 def test_records_that_were_written_anew(root: Path, keys: Keys, command: Command) -> None:
-    reseal(root)  # other roles
+    manifest = replace(read_manifest(root), compiler_version="0.2.0")
+    (root / "manifest.json").write_bytes(manifest.to_bytes())
+    (root / "measurements.json").write_bytes(unmeasured(manifest).to_bytes())
     assert "'manifest.json' is not what was signed" in refused(command, root, keys.public)
 
 
@@ -172,8 +176,8 @@ def test_a_cut_signature(root: Path, keys: Keys, command: Command, kept: int) ->
 def test_a_signature_that_was_changed(root: Path, keys: Keys, command: Command) -> None:
     signature = root / "model.sig"
     bundle = json.loads(signature.read_text())
-    payload = b64decode(bundle["dsseEnvelope"]["payload"])
-    bundle["dsseEnvelope"]["payload"] = b64encode(payload.replace(b'"0', b'"1')).decode()
+    payload = b64decode(bundle["dsseEnvelope"]["payload"]).replace(b"engines/", b"Engines/", 1)
+    bundle["dsseEnvelope"]["payload"] = b64encode(payload).decode()
     signature.write_text(json.dumps(bundle))
     assert "'model.sig' was changed after it was made" in refused(command, root, keys.public)
 
