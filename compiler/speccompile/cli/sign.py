@@ -33,8 +33,8 @@ _pem = click.Path(path_type=Path)
 def command(artifact: Path, key: Path, certificate: Path | None, chain: tuple[Path, ...]) -> None:
     """Sign ARTIFACT, after checking all of it, as OpenSSF Model Signing does.
 
-    The signature is the file model.sig in it: of every file, and no part of its identity. Anew
-    built or tuned, an artifact has to be signed again.
+    The signature is the file model.sig in it: of every file, and no part of its identity. An
+    artifact that is built anew or tuned has to be signed again.
     """
     if chain and certificate is None:
         raise click.UsageError("--chain stands between two certificates: give --certificate too")
