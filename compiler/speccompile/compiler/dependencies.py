@@ -45,7 +45,7 @@ def installed(package: str, extras: Iterable[str] = ()) -> dict[str, Package]:
         except metadata.PackageNotFoundError:
             continue
         needed = list(_needed(distribution, wanted))
-        names = {canonicalize_name(each.name) for each in needed}
+        names: set[str] = {canonicalize_name(each.name) for each in needed}
         if name in found:
             names |= {*found[name].requires}
         found[name] = Package(
@@ -70,5 +70,5 @@ def _needed(distribution: metadata.Distribution, extras: frozenset[str]) -> Iter
 
 def _license(distribution: metadata.Distribution) -> str | None:
     told = distribution.metadata
-    name = told.get("License-Expression") or told.get("License") or ""
+    name = next((told[key] for key in ("License-Expression", "License") if key in told), "")
     return name if 0 < len(name) <= _LONGEST_LICENSE and name.isprintable() else None
