@@ -108,8 +108,9 @@ def test_without_the_drawing_library_the_page_alone_is_left_out(
 ) -> None:
     monkeypatch.setattr("speccompile.compiler.report.files.can_draw", lambda: False)
     built = build(recipe, tmp_path / "tiny", cache=cache, observer=Observer())
-    assert list(built.measurements.files) == ["reports/build.json"]
-    assert list(open_artifact(built.path).measurements.files) == ["reports/build.json"]
+    left = ["reports/build.json", "reports/provenance.json", "reports/sbom.cdx.json"]
+    assert list(built.measurements.files) == left
+    assert list(open_artifact(built.path).measurements.files) == left
 
 
 def test_the_graphs_of_every_pass_can_be_looked_at(

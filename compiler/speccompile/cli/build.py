@@ -16,6 +16,7 @@ from speccompile.cli.progress import stage_progress
 from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.recipe import load_recipe
+from speccompile.compiler.reproducible import verify_reproducible as compare
 
 __all__ = ["command"]
 
@@ -36,6 +37,11 @@ __all__ = ["command"]
     metavar="DIR",
     help="Write the graphs before, between and after the lowering passes, without weights.",
 )
+@click.option(
+    "--verify-reproducible",
+    is_flag=True,
+    help="Build a second time, from the downloads alone, and fail where a file differs.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors.")
 @click.option("--json", "as_json", is_flag=True, help="Print the build report as JSON.")
 def command(
@@ -44,6 +50,7 @@ def command(
     engines: tuple[str, ...],
     cache: Path | None,
     dump_stages: Path | None,
+    verify_reproducible: bool,
     quiet: bool,
     as_json: bool,
 ) -> None:
@@ -55,17 +62,35 @@ def command(
     loaded = load_recipe(recipe, engine=engine_keys(engines))
     destination = output or Path("artifacts") / loaded.name
     console = Console(stderr=True, quiet=quiet or as_json, highlight=False)
+    cache = cache or default_cache()
     with stage_progress(console) as observer:
         built = build(
             loaded,
             destination,
-            cache=cache or default_cache(),
+            cache=cache,
             observer=observer,
             graphs=dump_stages,
+            command=_called(recipe, engines),
         )
+        if verify_reproducible:
+            console.print("the same again, from the downloads alone")
+            compare(loaded, built, cache=cache, observer=observer)
     if as_json:
-        click.echo(json.dumps({"path": str(built.path), **built.report}, indent=1, sort_keys=True))
+        document = {"path": str(built.path), **built.report}
+        if verify_reproducible:
+            document["reproducible"] = True
+        click.echo(json.dumps(document, indent=1, sort_keys=True))
     elif not quiet:
         print_summary(console, built)
         if dump_stages:
             console.print(f"graphs before and after every pass: {escape(str(dump_stages))}")
+        if verify_reproducible:
+            console.print(
+                f"reproducible: a second build has the identity {built.manifest.identity}"
+            )
+
+
+def _called(recipe: str, engines: tuple[str, ...]) -> list[str]:
+    """The command line, without the places of this machine, none of which decides a byte."""
+    chosen = [part for engine in engines for part in ("--engine", engine)]
+    return ["speccompile", "build", Path(recipe).name, *chosen]

@@ -18,7 +18,7 @@ from speccompile.runtime.artifact import (
 from speccompile.runtime.costmodel import plain_step_ms, predicted_speedup
 from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.errors import ArtifactError, CompatibilityError, SpeccompileError
-from speccompile.runtime.files import RECORD_NAMES, FileEntry
+from speccompile.runtime.files import UNLISTED_NAMES, FileEntry
 from speccompile.runtime.host import Need
 from speccompile.runtime.manifest import Manifest, Requirements
 from speccompile.runtime.measurements import Measurements, unmeasured
@@ -134,7 +134,7 @@ def _states(
             states[path] = "not hashed"
         else:
             states[path] = "ok" if hashes[path] == entry.sha256 else "changed"
-    others = sorted(found.keys() - entries.keys() - RECORD_NAMES)
+    others = sorted(found.keys() - entries.keys() - UNLISTED_NAMES)
     return states | dict.fromkeys(others, "unlisted")
 
 

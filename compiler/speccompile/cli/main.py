@@ -23,6 +23,8 @@ _COMMANDS = {
     "draft": "Train a small draft of a recipe's target.",
     "tune": "Fit an artifact to this host and to its prompts.",
     "verify": "Prove that an artifact is lossless.",
+    "check": "Check that an artifact is whole, and who signed it.",
+    "sign": "Sign an artifact.",
     "inspect": "Show and check what an artifact holds.",
     "doctor": "Show what can run and be built on this machine.",
     "push": "Send an artifact to an OCI registry.",

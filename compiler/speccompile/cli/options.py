@@ -16,6 +16,7 @@ __all__ = [
     "draft_option",
     "on_options",
     "read_text",
+    "signature_option",
     "threads_option",
 ]
 
@@ -64,6 +65,17 @@ def on_options(command: _Command) -> _Command:
         show_default=True,
         help="Engines to run: the CPU's, or a folder of plans for a GPU. auto takes plans that "
         "`speccompile doctor ARTIFACT` verified on this GPU, else the CPU.",
+    )(command)
+
+
+def signature_option(command: _Command) -> _Command:
+    """--require-signature: None leaves it to the environment."""
+    return click.option(
+        "--require-signature",
+        type=click.Path(path_type=Path),
+        metavar="PEM",
+        help="Refuse an artifact that is not signed by this public key, or by a certificate that "
+        "these vouch for. Default: $SPECCOMPILE_REQUIRE_SIGNATURE, if set.",
     )(command)
 
 

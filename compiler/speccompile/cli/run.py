@@ -12,7 +12,13 @@ from pathlib import Path
 
 import click
 
-from speccompile.cli.options import artifact_argument, on_options, read_text, threads_option
+from speccompile.cli.options import (
+    artifact_argument,
+    on_options,
+    read_text,
+    signature_option,
+    threads_option,
+)
 from speccompile.cli.run_options import (
     Sectioned,
     generation_options,
@@ -60,6 +66,7 @@ _OF_HOST = (
 @click.option("-q", "--quiet", is_flag=True, help="Print the output alone, without statistics.")
 @speculation_options
 @on_options
+@signature_option
 @threads_option
 @click.pass_context
 def command(
@@ -80,6 +87,7 @@ def command(
     context: int | None,
     threads: int,
     check: bool,
+    require_signature: Path | None,
     **_: object,
 ) -> None:
     """Generate text with ARTIFACT from PROMPT, from --file, or from standard input.
@@ -96,7 +104,9 @@ def command(
         raise click.UsageError("--interactive holds one conversation: it takes no --samples")
     if check and options.rule in LOSSY_RULES:
         raise click.UsageError(f"--check tests for the law that --rule {options.rule} gives up")
-    runner = Runner.open(artifact, threads=threads, on=on, context=context)
+    runner = Runner.open(
+        artifact, threads=threads, on=on, context=context, require_signature=require_signature
+    )
     ctx.call_on_close(runner.close)
     session = runner.session(draft, adaptive=adapt, policies=policies)
     options = _settled(options, runner, session, adapt=adapt, policies=policies)

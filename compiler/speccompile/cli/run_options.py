@@ -31,7 +31,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     ),
     "Form (one of them)": ("json_schema", "regex", "grammar"),
     "Speculation": ("draft", "draft_length", "adapt", "policies", "rule", "check"),
-    "Where": ("on", "context", "threads"),
+    "Where": ("on", "context", "threads", "require_signature"),
 }
 """The names of the options, in the order of the help."""
 

@@ -16,6 +16,7 @@ from speccompile.runtime.gpus import Found
 from speccompile.runtime.marks import Subject, remove_mark, write_mark
 from speccompile.runtime.placement import Placement, fitting_placements
 from speccompile.runtime.proof.check import Progress
+from speccompile.runtime.signatures import required_signature
 
 __all__ = ["run_self_tests"]
 
@@ -29,7 +30,7 @@ def run_self_tests(root: Path, engines: Sequence[Engine], found: Found) -> list[
         return list(engines)
     tested: list[Engine] = []
     with Console(stderr=True, highlight=False).status("hashing the artifact") as status:
-        artifact = open_artifact(root, on_cpu=False)
+        artifact = open_artifact(root, on_cpu=False, trusted=required_signature())
         for engine in engines:
             if engine.gpu is None or not engine.runs:
                 tested.append(engine)

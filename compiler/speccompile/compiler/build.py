@@ -8,6 +8,7 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.document import document
 from speccompile.compiler.report.files import write_reports
+from speccompile.compiler.report.provenance import provenance, write_provenance
+from speccompile.compiler.report.sbom import SBOM_FILE, sbom
 from speccompile.compiler.stages.validate import VALIDATE_FILE
 from speccompile.runtime.costmodel import Costs
 from speccompile.runtime.errors import SpeccompileError
@@ -56,14 +59,16 @@ def build(
     cache: Path,
     observer: Observer,
     graphs: Path | None = None,
+    command: Sequence[str] = (),
 ) -> Built:
     """Build `recipe` into the folder `destination`, which is replaced only by a whole artifact.
 
     Finished stages are kept in `cache`: a build that was killed goes on where it stopped. The
     folder `graphs` gets the graphs before, between and after the lowering passes: `dump_graphs`.
+    `command` is what was called, without paths, for the provenance.
     Raises SpeccompileError where a source, an engine or a gate of the recipe fails.
     """
-    start = time.perf_counter()
+    start, started = time.perf_counter(), datetime.now(UTC)
     destination = destination.absolute()
     stages = StageCache(cache, cache_limit())
     with lock(destination), stages:
@@ -90,9 +95,29 @@ def build(
                 seconds=time.perf_counter() - start,
             )
             write_reports(staging / REPORTS_FOLDER, report)
+            _write_origin(staging / REPORTS_FOLDER, manifest, report, command, started)
             measurements = write_measurements(staging, manifest, measurements)
             publish(staging, destination)
     return Built(destination, manifest, measurements, report)
+
+
+def _write_origin(
+    folder: Path,
+    manifest: Manifest,
+    report: Mapping[str, Any],
+    command: Sequence[str],
+    started: datetime,
+) -> None:
+    """Of what the artifact is made, and how: no part of its identity, as times are in it."""
+    (folder / SBOM_FILE).write_text(sbom(manifest), encoding="utf-8")
+    finished = datetime.now(UTC)
+    statement = provenance(
+        *(manifest, report["versions"], folder),
+        command=command,
+        started=started,
+        finished=finished,
+    )
+    write_provenance(folder, statement)
 
 
 def _dump(recipe: Recipe, results: Mapping[str, StageResult], folder: Path) -> None:

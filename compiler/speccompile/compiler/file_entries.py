@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 from speccompile.runtime.artifact import hash_files, list_files
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import RECORD_NAMES, FileEntry, check_paths
+from speccompile.runtime.files import UNLISTED_NAMES, FileEntry, check_paths
 
 __all__ = ["hash_tree"]
 
@@ -21,7 +21,7 @@ def hash_tree(
     that fits a file counts. Raises SpeccompileError for a file that has none or that no artifact
     may have.
     """
-    sizes = {path: size for path, size in list_files(root).items() if path not in RECORD_NAMES}
+    sizes = {path: size for path, size in list_files(root).items() if path not in UNLISTED_NAMES}
     try:
         check_paths(sizes)
     except ValueError as error:

@@ -11,7 +11,11 @@ _REQUIREMENT = re.compile(r"(?P<package>[\w.-]+).*?(?:extra == ['\"](?P<extra>[\
 _FALLBACK = "compiler"
 """For what only our requirements require: the largest of the extras."""
 
-_PACKAGES = {"cuda": "cuda-core", "tensorrt_rtx": "tensorrt-rtx-cu13"}
+_PACKAGES = {
+    "cuda": "cuda-core",
+    "cyclonedx": "cyclonedx-python-lib",
+    "tensorrt_rtx": "tensorrt-rtx-cu13",
+}
 """Of modules with another name than their package."""
 
 

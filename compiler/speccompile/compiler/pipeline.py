@@ -18,7 +18,7 @@ from speccompile.compiler.tensorrt.installed import installed_library, nvrtc_ver
 from speccompile.compiler.texts import builtin_text
 from speccompile.runtime.errors import SpeccompileError
 
-__all__ = ["LIBRARIES", "PROBED_ROWS", "Stage", "keys", "plan", "sized"]
+__all__ = ["LIBRARIES", "PROBED_ROWS", "Stage", "keys", "plan", "sized", "source_digest"]
 
 PROBED_ROWS = (*range(1, 10), 16)
 """Row counts whose cost is measured: every draft length from 0 to 8, and one beyond."""
@@ -73,7 +73,7 @@ def plan(recipe: Recipe) -> list[Stage]:
 def keys(stages: Sequence[Stage]) -> dict[str, str]:
     """The cache key of every stage: a hash of its settings, its inputs' keys and the toolchain."""
     toolchain = {package: version(package) for package in LIBRARIES}
-    toolchain["speccompile"] = _source_digest()
+    toolchain["speccompile"] = source_digest()
     result: dict[str, str] = {}
     for stage in stages:
         identity = {
@@ -87,7 +87,7 @@ def keys(stages: Sequence[Stage]) -> dict[str, str]:
     return result
 
 
-def _source_digest() -> str:
+def source_digest() -> str:
     """Of our own code: its version stands still while it is being worked on."""
     digest = hashlib.sha256()
     for package in _SOURCES:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +21,7 @@ from speccompile.runtime.files import (
     MANIFEST_NAME,
     MEASUREMENTS_NAME,
     PARTIAL_NAME,
-    RECORD_NAMES,
+    UNLISTED_NAMES,
     FileEntry,
     check_paths,
 )
@@ -29,9 +29,11 @@ from speccompile.runtime.manifest import GpuEngines, Manifest, parse_manifest
 from speccompile.runtime.measurements import Measurements, parse_measurements
 from speccompile.runtime.partial import absent_files, parse_partial
 from speccompile.runtime.records import MAX_RECORD_BYTES
+from speccompile.runtime.signatures import verify_signature
 
 __all__ = [
     "Artifact",
+    "Hasher",
     "hash_files",
     "list_files",
     "open_artifact",
@@ -47,6 +49,12 @@ _SPECIAL_KINDS = {
     stat.S_IFBLK: "a device",
     stat.S_IFCHR: "a device",
 }
+
+
+_CHUNK_BYTES = 1 << 18
+
+Hasher = Callable[[Path, Iterable[str]], Mapping[str, str]]
+"""`hash_files`, or what knows the sha256 of files without reading them all."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +80,15 @@ class Artifact:
         gpus = self.manifest.gpus
         return {name: gpus[name] for name in gpus if name not in self.absent}
 
+    @property
+    def digests(self) -> dict[str, str]:
+        """The sha256 of every file, the records too: what a signature signs."""
+        return {
+            MANIFEST_NAME: self.manifest.identity,
+            MEASUREMENTS_NAME: hashlib.sha256(self.measurements.to_bytes()).hexdigest(),
+            **{path: entry.sha256 for path, entry in self.files.items()},
+        }
+
     def path(self, relative: str) -> Path:
         """Where the file `relative` is; raises ArtifactError for one that no record has."""
         if relative not in self.files:
@@ -79,12 +96,22 @@ class Artifact:
         return self.root / relative
 
 
-def open_artifact(path: Path | str, *, check: bool = True, on_cpu: bool = True) -> Artifact:
+def open_artifact(
+    path: Path | str,
+    *,
+    check: bool = True,
+    on_cpu: bool = True,
+    trusted: Path | None = None,
+    hasher: Hasher | None = None,
+) -> Artifact:
     """The artifact in the folder `path`, after checking that it is whole and can run here.
 
     `check=False` skips only the sha256 of the files' content, and `on_cpu=False` what the engines
-    for the CPU need of this host: for who may run others. Raises ArtifactError for an artifact
-    that is absent, incomplete or changed, CompatibilityError for a host that lacks what it needs.
+    for the CPU need of this host: for who may run others. With `trusted`, a PEM file of a public
+    key or of certificates, it must be signed: `verify_signature`. `hasher` stands for `hash_files`.
+
+    Raises ArtifactError for an artifact that is absent, incomplete or changed, SignatureError for
+    one that is not signed so, CompatibilityError for a host that lacks what it needs.
     """
     root = Path(path)
     if root.is_symlink():  # It may point elsewhere before the last file is opened.
@@ -93,8 +120,10 @@ def open_artifact(path: Path | str, *, check: bool = True, on_cpu: bool = True) 
     measurements = read_measurements(root, manifest)
     artifact = Artifact(root, manifest, measurements, read_absent(root, manifest))
     _check_listing(artifact)
+    if trusted is not None:
+        verify_signature(root, artifact.digests, trusted)
     if check:
-        _check_content(artifact)
+        _check_content(artifact, hasher or hash_files)
     if on_cpu:
         host.check(manifest.requires)
     return artifact
@@ -162,14 +191,17 @@ def list_files(root: Path) -> dict[str, int]:
     return dict(sorted(sizes.items()))
 
 
-def hash_files(root: Path, paths: Iterable[str]) -> dict[str, str]:
+def hash_files(
+    root: Path, paths: Iterable[str], advance: Callable[[int], object] | None = None
+) -> dict[str, str]:
     """The sha256 of each file in hexadecimal, computed in threads (hashing releases the GIL).
 
-    Raises ArtifactError for a file that cannot be read.
+    They tell `advance` of every so many bytes that they have hashed. Raises ArtifactError for a
+    file that cannot be read.
     """
     paths = list(paths)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        return dict(zip(paths, pool.map(partial(_sha256, root), paths), strict=True))
+        return dict(zip(paths, pool.map(partial(_sha256, root, advance), paths), strict=True))
 
 
 def _read_record(root: Path, name: str) -> bytes | None:
@@ -195,7 +227,7 @@ def _check_listing(artifact: Artifact) -> None:
         raise ArtifactError(f"{root}: {error}") from None
     for path in sorted(files.keys() - found.keys()):
         raise _missing(root, path)
-    for path in sorted(found.keys() - files.keys() - RECORD_NAMES):
+    for path in sorted(found.keys() - files.keys() - UNLISTED_NAMES):
         raise ArtifactError(f"{root}: {path!r} was added after the build; remove it")
     for path, entry in files.items():
         if found[path] != entry.size:
@@ -205,9 +237,9 @@ def _check_listing(artifact: Artifact) -> None:
             )
 
 
-def _check_content(artifact: Artifact) -> None:
+def _check_content(artifact: Artifact, hasher: Hasher) -> None:
     root, files = artifact.root, artifact.files
-    for path, digest in hash_files(root, files).items():
+    for path, digest in hasher(root, files).items():
         if digest != files[path].sha256:
             raise ArtifactError(
                 f"{root}: the content of {path!r} changed after the build; "
@@ -215,10 +247,15 @@ def _check_content(artifact: Artifact) -> None:
             )
 
 
-def _sha256(root: Path, path: str) -> str:
+def _sha256(root: Path, advance: Callable[[int], object] | None, path: str) -> str:
+    digest, chunk = hashlib.sha256(), memoryview(bytearray(_CHUNK_BYTES))
     try:
-        with (root / path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        with (root / path).open("rb", buffering=0) as file:
+            while count := file.readinto(chunk):
+                digest.update(chunk[:count])
+                if advance:
+                    advance(count)
+        return digest.hexdigest()
     except OSError as error:
         raise _unreadable(root, path, error) from error
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from speccompile.runtime.artifact import Artifact, open_artifact, read_manifest
 from speccompile.runtime.errors import SpeccompileError
-from speccompile.runtime.files import RECORD_NAMES
+from speccompile.runtime.files import UNLISTED_NAMES
 from speccompile.runtime.publish import holds, lock, publish, recover, sibling, sync_paths
 
 __all__ = ["Deployed", "Deployment"]
@@ -192,7 +192,7 @@ class Deployment:
 
 def _copy(artifact: Artifact, destination: Path) -> None:
     """Its files alone, with the right to execute where they have it."""
-    records = [name for name in RECORD_NAMES if (artifact.root / name).exists()]
+    records = [name for name in UNLISTED_NAMES if (artifact.root / name).exists()]
     for path in (*records, *artifact.files):
         (destination / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(artifact.root / path, destination / path)

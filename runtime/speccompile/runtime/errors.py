@@ -8,6 +8,7 @@ __all__ = [
     "EngineError",
     "NoRoomError",
     "RequestError",
+    "SignatureError",
     "SpeccompileError",
 ]
 
@@ -22,6 +23,12 @@ class ArtifactError(SpeccompileError):
     """The artifact is absent, incomplete, changed or of a schema this version does not read."""
 
     exit_code = 3
+
+
+class SignatureError(ArtifactError):
+    """The artifact is not signed by who is trusted, or is not what was signed."""
+
+    exit_code = 6
 
 
 class CompatibilityError(SpeccompileError):

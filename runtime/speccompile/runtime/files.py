@@ -13,7 +13,8 @@ __all__ = [
     "MANIFEST_NAME",
     "MEASUREMENTS_NAME",
     "PARTIAL_NAME",
-    "RECORD_NAMES",
+    "SIGNATURE_NAME",
+    "UNLISTED_NAMES",
     "FileEntry",
     "check_files",
     "check_paths",
@@ -23,8 +24,11 @@ __all__ = [
 MANIFEST_NAME = "manifest.json"
 MEASUREMENTS_NAME = "measurements.json"
 PARTIAL_NAME = "partial.json"
-RECORD_NAMES = frozenset({MANIFEST_NAME, MEASUREMENTS_NAME, PARTIAL_NAME})
-"""The files that tell of the others; the last is in an artifact only where some are left out."""
+"""In an artifact only where some files are left out."""
+SIGNATURE_NAME = "model.sig"
+"""Of all other files. It lies beside them and may come, change and go."""
+UNLISTED_NAMES = frozenset({MANIFEST_NAME, MEASUREMENTS_NAME, PARTIAL_NAME, SIGNATURE_NAME})
+"""The records, which list the other files, and what signs them all."""
 
 _REPORTS = "reports/"
 _MAX_DEPTH = 16
@@ -64,7 +68,7 @@ def check_paths(paths: Iterable[str]) -> None:
             "has a backslash or is not printable": "\\" in path or not path.isprintable(),
             f"is nested deeper than {_MAX_DEPTH} levels": len(parts) > _MAX_DEPTH,
             "is absolute or has '.', '..' or '//'": bool({"", ".", ".."} & {*parts}),
-            "is a record itself": path.casefold() in RECORD_NAMES,
+            "is a record or signature itself": path.casefold() in UNLISTED_NAMES,
         }
         for fault, holds in faults.items():
             require(not holds, f"files[{path!r}] {fault}")

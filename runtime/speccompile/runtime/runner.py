@@ -25,6 +25,7 @@ from speccompile.runtime.output import Output
 from speccompile.runtime.placement import AUTO, CPU, Placement, choose_placement
 from speccompile.runtime.prompts import Prompts, open_tokenizer
 from speccompile.runtime.session import AnySession, Request, Session
+from speccompile.runtime.signatures import required_signature
 from speccompile.runtime.source_session import SourceSession
 from speccompile.runtime.speculation import asked_models, make_controller, make_draft
 from speccompile.runtime.text import TextStream
@@ -82,14 +83,19 @@ class Runner:
         on: str = AUTO,
         context: int | None = None,
         open_plans: OpenPlans | None = None,
+        require_signature: Path | None = None,
     ) -> Runner:
         """Open an artifact after checking all of it; see `open_artifact` for what is refused.
+
+        With `require_signature`, a PEM file (`verify_signature`), it must be signed; by default
+        $SPECCOMPILE_REQUIRE_SIGNATURE says so.
 
         `on` says where (`choose_placement`); `context` limits sequences, and the memory that a GPU
         needs for them, to so many tokens, by default all that the artifact has. `open_plans` opens
         plans instead of `open_on_gpu`.
         """
-        artifact = open_artifact(path, on_cpu=on == CPU)
+        trusted = require_signature or required_signature()
+        artifact = open_artifact(path, on_cpu=on == CPU, trusted=trusted)
         placement = choose_placement(artifact, on, _context(artifact, context))
         if placement is None:
             host.check(artifact.manifest.requires)

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.drafts.pieces import END, END_ID, PAD, PAD_ID, UNKNOWN
 from speccompile.compiler.families.t5 import T5
-from speccompile.compiler.publish import sync_tree
 from speccompile.compiler.quantize import TensorReader
 from speccompile.compiler.sources.digest import file_sha256
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.publish import sync_tree
 
 __all__ = ["trained_digest", "write_t5"]
 
