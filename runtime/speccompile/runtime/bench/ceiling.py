@@ -25,6 +25,8 @@ from speccompile.runtime.runner import Runner
 
 __all__ = ["Ceiling", "StepBytes", "step_bytes", "step_reads"]
 
+_CONVERTED = (FLOAT, FLOAT16, BFLOAT16)
+
 # Inputs of which a step reads its own rows alone.
 _TABLES = {
     ("Gather", 0),
@@ -95,9 +97,9 @@ def step_bytes(info: EngineInfo, graph: Path) -> StepBytes:
     """
     # 16-bit weights are converted when a graph is opened to compute in fp32, and fp32 ones to bf16;
     # int8 ones stay bytes.
-    held = dict.fromkeys((FLOAT, FLOAT16, BFLOAT16), 4 if info.arithmetic == "fp32" else 2)
+    held_bytes = 4 if info.arithmetic == "fp32" else 2
     weights = sum(
-        weight.count * held.get(weight.dtype, weight.number_bytes)
+        weight.count * (held_bytes if weight.dtype in _CONVERTED else weight.number_bytes)
         for weight in read_weights(graph).values()
         if not weight.readers <= _TABLES
     )

@@ -13,7 +13,7 @@ import numpy as np
 
 from speccompile.runtime import host
 
-__all__ = ["Limit", "measure_limit"]
+__all__ = ["Limit", "last_level_bytes", "measure_limit"]
 
 _SECONDS = 0.6  # for each of the two measurements
 _LEAST_BYTES = 256 << 20
@@ -65,7 +65,7 @@ def measure_limit(threads: int = 0) -> Limit:
 
 
 def _bandwidth(threads: int) -> float:
-    size = max(_LEAST_BYTES, _TIMES_CACHE * _last_level_bytes())
+    size = max(_LEAST_BYTES, _TIMES_CACHE * last_level_bytes())
     # Written: pages that never were are all the same one, which the cache holds.
     numbers = np.ones(size // 4, np.int32)
     parts = np.array_split(numbers, threads)
@@ -82,8 +82,11 @@ def _gemm(threads: int) -> float | None:
 
     left = ops.parameter([_SIDE, _SIDE], np.float32)
     right = ops.constant(np.ones((_SIDE, _SIDE), np.float32))
+    product = [ops.matmul(left, right, False, True)]
+    # The library's own stubs take its Model for two classes.
+    model = ov.Model(product, [left], "gemm")  # pyright: ignore[reportGeneralTypeIssues]
     compiled = ov.Core().compile_model(
-        ov.Model([ops.matmul(left, right, False, True)], [left], "gemm"),
+        model,
         "CPU",
         {
             "PERFORMANCE_HINT": "LATENCY",
@@ -106,7 +109,7 @@ def _best(work: Callable[[], object]) -> float:
     return float(best)
 
 
-def _last_level_bytes() -> int:
+def last_level_bytes() -> int:
     """Of all last-level caches together, as far as the kernel tells; 0 where it does not."""
     found: dict[tuple[int, str], int] = {}
     for folder in _CACHES.glob("cpu[0-9]*/cache/index[0-9]*"):

@@ -171,8 +171,11 @@ class BenchResult:
     @property
     def splits(self) -> dict[Mode, Split] | None:
         """Where decoding spends its time; None where that is not told apart."""
-        splits = {mode: split_of(pair.run(mode) for pair in self.pairs) for mode in MODES}
-        return {mode: split for mode, split in splits.items() if split} or None
+        splits: dict[Mode, Split] = {}
+        for mode in MODES:
+            if split := split_of(pair.run(mode) for pair in self.pairs):
+                splits[mode] = split
+        return splits or None
 
     def overheads(self, mode: Mode) -> dict[int, float]:
         """Percent of each comparable prompt's decoding in which no engine runs, the median of its

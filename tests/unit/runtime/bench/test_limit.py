@@ -51,6 +51,6 @@ def test_last_level_caches_are_added_up_once_each(
             for name, text in (("level", level), ("size", size), ("shared_cpu_list", those)):
                 (folder / name).write_text(f"{text}\n")
     monkeypatch.setattr(limit, "_CACHES", tmp_path)
-    assert limit._last_level_bytes() == 2 * 16384 << 10
+    assert limit.last_level_bytes() == 2 * 16384 << 10
     monkeypatch.setattr(limit, "_CACHES", tmp_path / "absent")
-    assert limit._last_level_bytes() == 0
+    assert limit.last_level_bytes() == 0
