@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from os import PathLike
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from model_signing import hashing, manifest, signing, verifying
@@ -40,10 +41,11 @@ class _Known(hashing.Config):
         self._digests = digests
         self.asked = False
 
-    def hash(self, model_path: hashing.PathLike, **_: object) -> manifest.Manifest:
+    def hash(self, model_path: str | bytes | PathLike[Any], **_: object) -> manifest.Manifest:
         self.asked = True  # the library verifies what was signed before it compares
         kind = manifest.SerializationType.from_args(_SERIALIZATION)
-        digest = hashing.hashing.Digest
+        # It exports no name for what its own manifests are made of.
+        digest = hashing.hashing.Digest  # pyright: ignore[reportPrivateImportUsage]
         items = [
             kind.new_item(path, digest("sha256", bytes.fromhex(value)))
             for path, value in self._digests.items()

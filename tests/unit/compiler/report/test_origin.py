@@ -1,5 +1,7 @@
 """What a build says of its origin: by the schemas of those who read it."""
 
+# Protobuf makes its classes when it is imported.
+# pyright: reportAttributeAccessIssue=false
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
