@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from speccompile.compiler.signing import sign_artifact
 from speccompile.runtime.artifact import open_artifact
-from speccompile.runtime.errors import ArtifactError, SpeccompileError
+from speccompile.runtime.errors import ArtifactError, SignatureError, SpeccompileError
 from speccompile.runtime.registry.connection import ConnectionLost
 from speccompile.runtime.registry.pull import pull
 from speccompile.runtime.registry.push import push
@@ -26,6 +27,7 @@ from tests.full_disk import FullDisk, compile_full_disk
 from tests.kills import KILLS, kill_within
 from tests.oci_registry import RunningRegistry, breaking_way, registry_in
 from tests.releases import WEIGHTS, Tree, read_tree, write_release
+from tests.signing import make_keys
 from tests.table_artifact import FOLDER
 
 _MEGABYTES = random.Random(1).randbytes(3_000_000)
@@ -239,6 +241,28 @@ def test_only_what_can_run_here(registry: RunningRegistry, source: Path, place: 
         push(place, to, ignore)
     assert pull(to, place, ignore).changed
     assert read_tree(place) == read_tree(source)
+
+
+def test_a_signature_goes_with_the_artifact(
+    registry: RunningRegistry, source: Path, place: Path, tmp_path: Path
+) -> None:
+    keys, to = make_keys(tmp_path / "keys"), reference(registry, source)
+    push(source, to, ignore)
+    pull(to, place, ignore)
+    with pytest.raises(SignatureError, match="is not signed"):
+        open_artifact(place, trusted=keys.public)
+    sign_artifact(source, keys.private)
+    assert push(source, to, ignore).sent == 1
+    assert pull(to, place, ignore).changed
+    open_artifact(place, trusted=keys.public)
+    assert not pull(to, place, ignore).changed
+    (place / "model.sig").write_bytes(b"{}")
+    assert pull(to, place, ignore).changed
+    shutil.rmtree(place)
+    assert pull(to, place, ignore, runnable_only=True).left_out
+    open_artifact(place, trusted=keys.public)  # of all files, those left out too
+    with pytest.raises(SignatureError):
+        open_artifact(place, trusted=make_keys(tmp_path / "others").public)
 
 
 def test_a_foreign_client(

@@ -82,11 +82,12 @@ class Artifact:
 
     @property
     def digests(self) -> dict[str, str]:
-        """The sha256 of every file, the records too: what a signature signs."""
+        """The sha256 of every file, the records and those left out too: what a signature signs."""
+        listed = {**self.manifest.files, **self.measurements.files}
         return {
             MANIFEST_NAME: self.manifest.identity,
             MEASUREMENTS_NAME: hashlib.sha256(self.measurements.to_bytes()).hexdigest(),
-            **{path: entry.sha256 for path, entry in self.files.items()},
+            **{path: entry.sha256 for path, entry in listed.items()},
         }
 
     def path(self, relative: str) -> Path:

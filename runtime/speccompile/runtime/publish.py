@@ -20,6 +20,7 @@ from pathlib import Path
 from speccompile.runtime.artifact import Artifact, list_files, open_artifact
 from speccompile.runtime.errors import ArtifactError, SpeccompileError
 from speccompile.runtime.files import MANIFEST_NAME
+from speccompile.runtime.signatures import read_signature
 
 __all__ = [
     "check_replaceable",
@@ -93,12 +94,14 @@ def lock(destination: Path) -> Generator[None]:
 
 
 def holds(destination: Path, artifact: Artifact) -> bool:
-    """Whether this very artifact, measured alike, is at `destination`, and all of it whole."""
+    """Whether this very artifact, measured and signed alike, is at `destination`, and all of it
+    whole."""
     try:
         old = open_artifact(destination, on_cpu=False)
     except ArtifactError:
         return False
-    return replace(old, root=artifact.root) == artifact
+    alike = replace(old, root=artifact.root) == artifact
+    return alike and read_signature(old.root) == read_signature(artifact.root)
 
 
 def check_replaceable(destination: Path) -> None:

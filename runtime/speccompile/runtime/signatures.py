@@ -13,7 +13,13 @@ from speccompile.runtime.errors import SignatureError, SpeccompileError
 from speccompile.runtime.files import SIGNATURE_NAME
 from speccompile.runtime.records import MAX_RECORD_BYTES
 
-__all__ = ["REQUIRE_SIGNATURE", "require_library", "required_signature", "verify_signature"]
+__all__ = [
+    "REQUIRE_SIGNATURE",
+    "read_signature",
+    "require_library",
+    "required_signature",
+    "verify_signature",
+]
 
 REQUIRE_SIGNATURE = "SPECCOMPILE_REQUIRE_SIGNATURE"
 """The environment variable that has whatever opens an artifact to run it ask for a signature."""
@@ -32,20 +38,28 @@ def verify_signature(root: Path, digests: Mapping[str, str], trusted: Path) -> N
     the signer's. That the files have these digests is for the caller to check. Raises
     SignatureError, and SpeccompileError where the library or `trusted` cannot be used.
     """
-    signature = root / SIGNATURE_NAME
-    if not signature.is_file():
+    if read_signature(root) is None:
         raise SignatureError(
             f"{root}: is not signed, though it has to be; sign it with "
             "`speccompile sign ARTIFACT --key FILE`"
         )
+    require_library()
+    from speccompile.runtime.openssf import verify
+
+    verify(root, root / SIGNATURE_NAME, digests, trusted)
+
+
+def read_signature(root: Path) -> bytes | None:
+    """The signature of the artifact in `root`, as it is; None where there is none. Raises
+    SignatureError for a file too large to be one."""
+    signature = root / SIGNATURE_NAME
+    if not signature.is_file():
+        return None
     if signature.stat().st_size > MAX_RECORD_BYTES:
         raise SignatureError(
             f"{root}: {SIGNATURE_NAME!r} is larger than the limit of {MAX_RECORD_BYTES >> 20} MiB"
         )
-    require_library()
-    from speccompile.runtime.openssf import verify
-
-    verify(root, signature, digests, trusted)
+    return signature.read_bytes()
 
 
 def require_library() -> None:

@@ -1,6 +1,7 @@
 """An artifact as an OCI artifact: one raw layer a file, in the media types of the CNCF ModelPack.
 
-The OCI manifest follows from the artifact alone, so that it has one digest wherever it is pushed.
+The OCI manifest follows from the artifact and its signature alone, so that it has one digest
+wherever it is pushed.
 Nothing in it is believed on the way back: the artifact's own records say what the files must be.
 """
 
@@ -14,9 +15,10 @@ from hashlib import sha256
 
 from speccompile.runtime.artifact import Artifact
 from speccompile.runtime.errors import ArtifactError
-from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME, check_paths
+from speccompile.runtime.files import MANIFEST_NAME, MEASUREMENTS_NAME, SIGNATURE_NAME, check_paths
 from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.records import require
+from speccompile.runtime.signatures import read_signature
 
 __all__ = ["MANIFEST_TYPE", "RECORDS", "Layer", "layers_of", "parse_layers", "write_manifest"]
 
@@ -27,7 +29,13 @@ _ARTIFACT_TYPE = "application/vnd.cncf.model.manifest.v1+json"
 _CONFIG_TYPE = "application/vnd.cncf.model.config.v1+json"
 _LAYER_TYPE = "application/vnd.cncf.model.{}.v1.raw"
 # By the first part of a path; whatever else there is decides what is computed, like the records.
-_KINDS = {"engines": "weight", "model": "weight", "reports": "doc", "run.pyz": "code"}
+_KINDS = {
+    "engines": "weight",
+    "model": "weight",
+    "reports": "doc",
+    "run.pyz": "code",
+    SIGNATURE_NAME: "doc",
+}
 _OTHER_KIND = "weight.config"
 _PATH, _TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
 _IDENTITY = "speccompile.identity"
@@ -51,12 +59,15 @@ class Layer:
 
 
 def layers_of(artifact: Artifact) -> list[Layer]:
-    """The records, then every file they list."""
-    contents = (artifact.manifest.to_bytes(), artifact.measurements.to_bytes())
-    records = [
-        Layer(name, sha256(data).hexdigest(), len(data))
-        for name, data in zip(RECORDS, contents, strict=True)
-    ]
+    """The records, the signature if there is one, then every file they list."""
+    contents = {
+        MANIFEST_NAME: artifact.manifest.to_bytes(),
+        MEASUREMENTS_NAME: artifact.measurements.to_bytes(),
+    }
+    signature = read_signature(artifact.root)
+    if signature is not None:
+        contents[SIGNATURE_NAME] = signature
+    records = [Layer(name, sha256(data).hexdigest(), len(data)) for name, data in contents.items()]
     files = sorted(artifact.files.items())
     return records + [Layer(path, entry.sha256, entry.size) for path, entry in files]
 
@@ -110,7 +121,7 @@ def parse_layers(data: bytes, where: str) -> dict[str, Layer]:
         missing = [name for name in RECORDS if name not in paths]
         require(not missing, f"is no speccompile artifact: it has no {', '.join(missing)}")
         require(len({*paths}) == len(paths), "two layers have the same path")
-        check_paths(path for path in paths if path not in RECORDS)
+        check_paths(path for path in paths if path not in {*RECORDS, SIGNATURE_NAME})
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{where}: {error or 'nested too deeply'}") from None
     return {layer.path: layer for layer in layers}

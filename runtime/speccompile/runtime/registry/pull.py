@@ -24,7 +24,7 @@ from speccompile.runtime.artifact import (
     read_measurements,
 )
 from speccompile.runtime.errors import ArtifactError, SpeccompileError
-from speccompile.runtime.files import PARTIAL_NAME
+from speccompile.runtime.files import PARTIAL_NAME, SIGNATURE_NAME
 from speccompile.runtime.gpus import best_gpu, find_gpus, gpu_needs
 from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.measurements import Measurements
@@ -118,14 +118,15 @@ class _Fetch:
 
     def records(self) -> tuple[Manifest, Measurements]:
         """What the artifact says of itself, once the registry is shown to have just that."""
-        for name in RECORDS:
+        own = [name for name in (*RECORDS, SIGNATURE_NAME) if name in self._layers]
+        for name in own:
             if self._layers[name].size > MAX_RECORD_BYTES:
                 raise self._unfit(f"{name} is too large")
             self._fetch(self._layers[name])
         manifest = read_manifest(self._staging)
         measurements = read_measurements(self._staging, manifest)
         files = {**manifest.files, **measurements.files}
-        for path in sorted(files.keys() ^ (self._layers.keys() - {*RECORDS})):
+        for path in sorted(files.keys() ^ (self._layers.keys() - {*own})):
             raise self._unfit(f"{path!r} is {'not in it' if path in files else 'no file of it'}")
         for path, entry in files.items():
             if self._layers[path] != Layer(path, entry.sha256, entry.size):
