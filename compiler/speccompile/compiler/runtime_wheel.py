@@ -23,7 +23,7 @@ _NAME = "speccompile-runtime"
 _ENGINES = frozenset({"onnxruntime", "openvino"})
 _NOT_NEEDED = frozenset({"rich"})
 """By the runtime: it writes the tables of our other commands."""
-_EXTRAS = ("grammar", "cuda", "tensorrt-rtx")
+_EXTRAS = ("grammar", "signing", "cuda", "tensorrt-rtx")
 """Those of our own that are the runtime's too."""
 
 _SAME = ("Version", "License-Expression", "Requires-Python")

@@ -66,7 +66,14 @@ def test_it_asks_for_what_the_runtime_imports(wheel: Path) -> None:
     extras = {str(each.marker): str(each.specifier) for each in wanted if each.name == "openvino"}
     assert extras == {'extra == "openvino"': "<2026.5,>=2026.4"}
     provided = metadata.get_all("Provides-Extra", [])
-    assert sorted(provided) == ["cuda", "grammar", "onnxruntime", "openvino", "tensorrt-rtx"]
+    assert sorted(provided) == [
+        "cuda",
+        "grammar",
+        "onnxruntime",
+        "openvino",
+        "signing",
+        "tensorrt-rtx",
+    ]
     assert not {"torch", "rich", "pydantic"} & {each.name for each in wanted}
 
 
