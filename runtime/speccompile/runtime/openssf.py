@@ -37,7 +37,7 @@ class _Known(hashing.Config):
     """Takes the hashes from who has checked them: the files are not read a second time."""
 
     def __init__(self, digests: Mapping[str, str]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._digests = digests
         self.asked = False
 
@@ -45,7 +45,8 @@ class _Known(hashing.Config):
         self.asked = True  # the library verifies what was signed before it compares
         kind = manifest.SerializationType.from_args(_SERIALIZATION)
         # It exports no name for what its own manifests are made of.
-        digest = hashing.hashing.Digest  # pyright: ignore[reportPrivateImportUsage]
+        engines = hashing.hashing  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateImportUsage]
+        digest = engines.Digest
         items = [
             kind.new_item(path, digest("sha256", bytes.fromhex(value)))
             for path, value in self._digests.items()
