@@ -14,6 +14,7 @@ from speccompile.cli.inspect import command as inspect_command
 from speccompile.compiler.build import Built
 from speccompile.compiler.pairing import PairError
 from speccompile.runtime import decoding
+from speccompile.runtime.bench.ceiling import step_reads
 from speccompile.runtime.control.controller import FixedController
 from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.engine import Logits
@@ -101,6 +102,15 @@ def test_every_expert_is_measured_and_the_fastest_drafts(built: Built) -> None:
     assert measured.defaults.draft == (best if predicted[best] > 1 else "none")
     assert {entry["role"] for entry in report["candidates"]} == {"target", "draft", *EXPERTS}
     assert report["recipe"]["draft"]["experts"][0]["name"] == "near"
+
+
+def test_a_benchmark_knows_whose_weights_a_step_reads(runner: Runner) -> None:
+    near, far = (step_reads(runner, [name]) for name in ("near", "far"))
+    assert near is not None
+    assert far is not None
+    assert near["target"] == far["target"]
+    assert near["draft"].weights < far["draft"].weights  # INT8, FP16
+    assert step_reads(runner, ["union"]) is None  # whose steps were whose is not counted
 
 
 @pytest.mark.parametrize("shape", SHAPES)

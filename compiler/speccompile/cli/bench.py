@@ -228,7 +228,7 @@ def _pairs(job: _Job) -> _Found:
             rounds=job.conditions.rounds,
             budget=job.budget,
             progress=report,
-            reads=step_reads(job.runner),
+            reads=step_reads(job.runner, [job.conditions.draft]),
         )
     measured = len({pair.prompt for pair in result.pairs})
     texts = [prompt.text for prompt in job.prompts[:measured]]
@@ -260,7 +260,7 @@ def _sweep(job: _Job, families: Sequence[str]) -> _Found:
             rounds=conditions.rounds,
             budget=job.budget,
             progress=report,
-            reads=step_reads(runner),
+            reads=step_reads(runner, {variant.draft for variant in lineup.variants}),
         )
     tables = make_tables(sweep, [prompt.labels for prompt in job.prompts])
     differing = {prompt for prompts in sweep.differing.values() for prompt in prompts}

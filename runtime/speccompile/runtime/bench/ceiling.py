@@ -79,14 +79,17 @@ class Ceiling:
         return total
 
 
-def step_reads(runner: Runner) -> dict[str, StepBytes] | None:
-    """What the engines of a CPU read, by their role; None on a GPU."""
-    if runner.placement:
+def step_reads(runner: Runner, drafts: Iterable[str]) -> dict[str, StepBytes] | None:
+    """What a step of the target reads, and one of the model that `drafts` ask. None on a GPU, and
+    where they ask several models: nobody counts whose steps were whose."""
+    engines = runner.manifest.engines
+    asked = {name for draft in drafts for name in runner.models(draft)} & engines.keys()
+    if runner.placement or len(asked) > 1:
         return None
-    return {
-        role: step_bytes(info, runner.artifact.path(info.graph))
-        for role, info in runner.manifest.engines.items()
-    }
+    reads = dict[str, StepBytes]()
+    for role, name in zip(("target", "draft"), ("target", *asked), strict=False):
+        reads[role] = step_bytes(engines[name], runner.artifact.path(engines[name].graph))
+    return reads
 
 
 def step_bytes(info: EngineInfo, graph: Path) -> StepBytes:
