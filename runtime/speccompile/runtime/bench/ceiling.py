@@ -86,10 +86,12 @@ def step_reads(runner: Runner, drafts: Iterable[str]) -> dict[str, StepBytes] | 
     asked = {name for draft in drafts for name in runner.models(draft)} & engines.keys()
     if runner.placement or len(asked) > 1:
         return None
-    reads = dict[str, StepBytes]()
-    for role, name in zip(("target", "draft"), ("target", *asked), strict=False):
-        reads[role] = step_bytes(engines[name], runner.artifact.path(engines[name].graph))
-    return reads
+    roles = {"target": "target", **dict.fromkeys(asked, "draft")}
+    return {
+        roles[name]: step_bytes(info, runner.artifact.path(info.graph))
+        for name, info in engines.items()
+        if name in roles
+    }
 
 
 def step_bytes(info: EngineInfo, graph: Path) -> StepBytes:
