@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.opening import open_engine
+from speccompile.runtime.host import cpu_flags
 from tests.lowered import lowered
 from tests.unit.compiler.lower.graphs import (
     CAPACITY,
@@ -33,6 +34,8 @@ FLOATS, ROUNDED, STATIC = 1e-4, 1e-1, 3e-2
 def test_logits_are_those_of_the_contract(
     tmp_path: Path, storage: str, backend: Literal["openvino", "onnxruntime"]
 ) -> None:
+    if STORAGES[storage].static and not any("vnni" in flag for flag in cpu_flags() or ()):
+        pytest.skip("without VNNI, engines add products of bytes in 16 bits, which saturate")
     precision = STORAGES[storage].precision
     write(tmp_path, STORAGES[storage])
     expected = logits(contract(tmp_path), tmp_path)
