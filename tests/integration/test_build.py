@@ -50,7 +50,8 @@ def test_the_artifact_is_whole_and_says_what_was_measured(artifact: Path) -> Non
     assert measurements.cost_ms.keys() == manifest.engines.keys()
     costs = measurements.cost_ms["target"]  # a padded step is the one that it is padded to
     assert costs[1] == costs[max(1, manifest.engines["target"].min_rows)]
-    assert set(measurements.files) == {"reports/build.json", "reports/report.html"}
+    reports = ("build.json", "report.html", "provenance.json", "sbom.cdx.json")
+    assert set(measurements.files) == {f"reports/{name}" for name in reports}
 
 
 def test_the_report_has_what_was_found_out(artifact: Path) -> None:
@@ -155,7 +156,7 @@ def test_nothing_in_the_artifact_can_run_unasked(artifact: Path) -> None:
         path.relative_to(artifact).as_posix() for path in artifact.rglob("*") if path.is_file()
     }
     kinds = {path.rsplit(".", 1)[-1] for path in files}
-    assert kinds <= {"json", "onnx", "data", "jinja", "pyz", "html"}
+    assert kinds <= {"json", "onnx", "data", "jinja", "pyz", "whl", "html"}
     assert "<script" not in (artifact / "reports/report.html").read_text(encoding="utf-8")
 
 

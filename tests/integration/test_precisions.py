@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from speccompile.runtime.errors import SpeccompileError
+from speccompile.runtime.host import cpu_flags
 from tests.building import Builder, Table, save_model
 from tests.families import tiny
 
@@ -44,7 +45,9 @@ def varied_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_pair_is_lossless_and_reports_its_quality(
     build_of: Builder, varied_model: Path, target: str, draft: str, backend: str
 ) -> None:
-    # MatMulNBits sums the last row of an odd step otherwise: such a target is never exact.
+    if "static" in (target, draft) and not any("vnni" in flag for flag in cpu_flags() or ()):
+        pytest.skip("without VNNI, engines add products of bytes in 16 bits, which saturate")
+    # With AVX-512 MatMulNBits sums the last row of an odd step otherwise, and no step is exact.
     exact = backend == "openvino" or target in ("bf16", "static")
     try:
         built = build_of(
@@ -56,7 +59,7 @@ def test_a_pair_is_lossless_and_reports_its_quality(
         if exact or "speculative output differs from plain decoding on" not in str(error):
             raise
     else:
-        assert bool(built.manifest.engines["target"].min_rows) == exact
+        assert built.manifest.engines["target"].min_rows or not exact
         _check(built.report, target, draft)
 
 
