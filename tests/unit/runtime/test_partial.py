@@ -104,7 +104,5 @@ def test_a_listed_file_is_no_record(whole: Path) -> None:
     manifest = read_manifest(whole)
     files = {**manifest.files, "partial.json": manifest.files["engines/target.onnx"]}
     (whole / "manifest.json").write_bytes(replace(manifest, files=files).to_bytes())
-    with pytest.raises(
-        ArtifactError, match=r"files\['partial\.json'\] is a record or signature itself"
-    ):
+    with pytest.raises(ArtifactError, match=r"'partial\.json'\] is a record or signature"):
         open_artifact(whole)
