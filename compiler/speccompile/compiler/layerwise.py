@@ -12,12 +12,12 @@ from typing import Any, Literal
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
 from speccompile.compiler.emit_encoder import EncoderEmitter
 from speccompile.compiler.graph import declare
+from speccompile.runtime.engines.ort import ort
 
 __all__ = ["Layerwise", "Observer"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from speccompile.compiler.contract import WINDOW_KEY
@@ -15,6 +14,7 @@ from speccompile.compiler.contract_file import open_contract
 from speccompile.plugins.tree import ancestors, depths
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.errors import EngineError
 
 __all__ = ["ContractEngine", "read_source"]

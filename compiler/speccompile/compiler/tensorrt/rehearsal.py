@@ -11,11 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from speccompile.compiler.verify_functions import attach
 from speccompile.plugins.schema import TREE_MASK, Rule, spec_verify
+from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.errors import EngineError
 
 __all__ = ["PlanRun", "chain", "make_runnable"]

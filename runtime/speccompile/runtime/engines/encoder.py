@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 
 from speccompile.runtime.engines.onnxruntime_session import one_line, open_session
+from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.errors import EngineError, RequestError
 
 __all__ = ["OnnxRuntimeEncoder"]

@@ -8,13 +8,13 @@ from copy import copy
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
 from speccompile.runtime.engines.encoder import OnnxRuntimeEncoder
 from speccompile.runtime.engines.onnxruntime_session import one_line, open_session
+from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.engines.visibility import seen_rows
 from speccompile.runtime.errors import EngineError
 from speccompile.runtime.manifest import EngineInfo

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnxruntime as ort
-
+from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.errors import EngineError
 
 __all__ = ["one_line", "open_session"]
