@@ -13,6 +13,7 @@ from speccompile.runtime.host import cpu_flags
 from tests.building import Builder, Table, save_model
 from tests.families import tiny
 
+FLAGS = cpu_flags() or frozenset[str]()
 LAYERS = {"*": "int8", "*.q_proj": "fp16", "*.up_proj": "bf16", "*.layers.1.*.down_proj": "fp32"}
 STORED: dict[str, Table] = {
     "bf16": {"precision": "bf16"},
@@ -45,10 +46,10 @@ def varied_model(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_a_pair_is_lossless_and_reports_its_quality(
     build_of: Builder, varied_model: Path, target: str, draft: str, backend: str
 ) -> None:
-    if "static" in (target, draft) and not any("vnni" in flag for flag in cpu_flags() or ()):
+    if "static" in (target, draft) and not any("vnni" in flag for flag in FLAGS):
         pytest.skip("without VNNI, engines add products of bytes in 16 bits, which saturate")
     # With AVX-512 MatMulNBits sums the last row of an odd step otherwise, and no step is exact.
-    exact = backend == "openvino" or target in ("bf16", "static")
+    exact = backend == "openvino" or target in ("bf16", "static") or "avx512f" not in FLAGS
     try:
         built = build_of(
             target={"source": varied_model, **STORED[target]},
@@ -59,7 +60,7 @@ def test_a_pair_is_lossless_and_reports_its_quality(
         if exact or "speculative output differs from plain decoding on" not in str(error):
             raise
     else:
-        assert built.manifest.engines["target"].min_rows or not exact
+        assert bool(built.manifest.engines["target"].min_rows) == exact
         _check(built.report, target, draft)
 
 
