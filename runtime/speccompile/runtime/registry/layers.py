@@ -29,13 +29,8 @@ _ARTIFACT_TYPE = "application/vnd.cncf.model.manifest.v1+json"
 _CONFIG_TYPE = "application/vnd.cncf.model.config.v1+json"
 _LAYER_TYPE = "application/vnd.cncf.model.{}.v1.raw"
 # By the first part of a path; whatever else there is decides what is computed, like the records.
-_KINDS = {
-    "engines": "weight",
-    "model": "weight",
-    "reports": "doc",
-    "run.pyz": "code",
-    SIGNATURE_NAME: "doc",
-}
+_KINDS = {"engines": "weight", "model": "weight", "reports": "doc", SIGNATURE_NAME: "doc"}
+_CODE = (".pyz", ".whl")
 _OTHER_KIND = "weight.config"
 _PATH, _TITLE = "org.cncf.model.filepath", "org.opencontainers.image.title"
 _IDENTITY = "speccompile.identity"
@@ -55,7 +50,8 @@ class Layer:
 
     @property
     def media_type(self) -> str:
-        return _LAYER_TYPE.format(_KINDS.get(self.path.partition("/")[0], _OTHER_KIND))
+        kind = _KINDS.get(self.path.partition("/")[0], _OTHER_KIND)
+        return _LAYER_TYPE.format("code" if self.path.endswith(_CODE) else kind)
 
 
 def layers_of(artifact: Artifact) -> list[Layer]:

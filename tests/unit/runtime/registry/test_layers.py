@@ -6,7 +6,7 @@ import pytest
 
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.errors import ArtifactError
-from speccompile.runtime.registry.layers import layers_of, parse_layers, write_manifest
+from speccompile.runtime.registry.layers import Layer, layers_of, parse_layers, write_manifest
 from tests.releases import write_release
 
 
@@ -36,6 +36,11 @@ def test_there_and_back(tmp_path: Path) -> None:
         "engines": form.format("weight"),
         "tokenizer": form.format("weight.config"),
     }
+
+
+def test_what_can_be_run_is_code() -> None:
+    for path in ("run.pyz", "speccompile_runtime-0.1.0-py3-none-any.whl"):
+        assert Layer(path, "0" * 64, 1).media_type == "application/vnd.cncf.model.code.v1.raw"
 
 
 @pytest.mark.parametrize(
