@@ -146,8 +146,9 @@ class _Worker:
             process.kill()
             process.communicate()  # until the stage, which dies with it, has closed its end too
             raise
-        self._process = None
-        return kind, text, process.wait()
+        self._process = None  # it died itself, and the next stage takes another
+        process.communicate()
+        return kind, text, process.returncode
 
 
 def _start_worker() -> subprocess.Popen[str]:
