@@ -30,9 +30,10 @@ from speccompile.cli.progress import stage_progress
 from speccompile.cli.prompts import read_prompts
 from speccompile.compiler.cache import StageCache, cache_limit, default_cache
 from speccompile.compiler.execute import StageResult, run_stages
-from speccompile.compiler.pipeline import Stage, plan
+from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import Recipe, load_recipe
 from speccompile.compiler.sources.checkpoint import Checkpoint
+from speccompile.compiler.stage import Stage
 from speccompile.compiler.stages.compile import Compiled
 from speccompile.compiler.stages.load import Loaded
 from speccompile.compiler.stages.lower import GRAPH_FILE

@@ -16,8 +16,8 @@ from speccompile.compiler import execute
 from speccompile.compiler.build import Built, build
 from speccompile.compiler.cache import StageCache
 from speccompile.compiler.execute import Observer
-from speccompile.compiler.pipeline import Stage
 from speccompile.compiler.recipe import load_recipe
+from speccompile.compiler.stage import Stage
 from speccompile.compiler.usage import write_usage
 from speccompile.runtime.drafting.draft import Draft, Effort
 from speccompile.runtime.drafting.proposal import Proposal

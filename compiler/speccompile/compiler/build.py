@@ -26,12 +26,13 @@ from speccompile.compiler.cache import StageCache, cache_limit
 from speccompile.compiler.default_draft import default_draft
 from speccompile.compiler.dump import dump_graphs
 from speccompile.compiler.execute import Observer, StageResult, run_stages
-from speccompile.compiler.pipeline import PROBED_ROWS, Stage, plan
+from speccompile.compiler.pipeline import PROBED_ROWS, plan
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.document import document
 from speccompile.compiler.report.files import write_reports
 from speccompile.compiler.report.provenance import provenance, write_provenance
 from speccompile.compiler.report.sbom import SBOM_FILE, sbom
+from speccompile.compiler.stage import Stage
 from speccompile.compiler.stages.validate import VALIDATE_FILE
 from speccompile.runtime.costmodel import Costs
 from speccompile.runtime.errors import SpeccompileError

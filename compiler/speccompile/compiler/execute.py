@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Self
 
 from speccompile.compiler.cache import StageCache
-from speccompile.compiler.pipeline import Stage, keys
+from speccompile.compiler.stage import Stage, keys
 from speccompile.compiler.usage import Usage, read_usage
 from speccompile.runtime.errors import EngineError, SpeccompileError
 

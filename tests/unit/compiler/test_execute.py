@@ -15,7 +15,7 @@ import pytest
 
 from speccompile.compiler.cache import StageCache
 from speccompile.compiler.execute import Observer, StageResult, run_stages
-from speccompile.compiler.pipeline import Stage, keys
+from speccompile.compiler.stage import Stage, keys
 from speccompile.runtime.errors import EngineError, SpeccompileError
 
 _MODULE = """
@@ -84,7 +84,7 @@ import sys
 from pathlib import Path
 from speccompile.compiler.cache import StageCache
 from speccompile.compiler.execute import Observer, run_stages
-from speccompile.compiler.pipeline import Stage
+from speccompile.compiler.stage import Stage
 
 class Loud(Observer):
     def reported(self, text):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from speccompile.compiler import pipeline
-from speccompile.compiler.pipeline import Stage, keys, plan
+from speccompile.compiler import pipeline, stage
+from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import ExpertTable, Recipe, load_recipe
+from speccompile.compiler.stage import Stage, keys
 from speccompile.compiler.tensorrt import installed
 from speccompile.compiler.tensorrt.installed import Installed
 from speccompile.runtime.errors import SpeccompileError
@@ -192,6 +193,6 @@ def _with_plans(monkeypatch: pytest.MonkeyPatch, library: str = "1.7.1") -> Reci
         return "1.0"
 
     monkeypatch.setattr(pipeline, "installed_library", installed_library)
-    monkeypatch.setattr(pipeline, "version", version)
+    monkeypatch.setattr(stage, "version", version)
     engine = {"tensorrt": ["sm89", "sm120"], "capacities": [1024]}
     return load_recipe("smollm2-135m", engine=engine)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.compiler.pipeline import Stage, keys, plan
+from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import Recipe, load_recipe
+from speccompile.compiler.stage import Stage, keys
 from speccompile.compiler.variants import (
     MEASURE_STAGE,
     ROLES,

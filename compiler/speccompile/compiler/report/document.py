@@ -18,11 +18,11 @@ import onnx_ir as ir
 from speccompile.compiler.assemble import Candidate
 from speccompile.compiler.decoder import tensor_shapes
 from speccompile.compiler.execute import StageResult
-from speccompile.compiler.pipeline import LIBRARIES
 from speccompile.compiler.quantize import read_stored
 from speccompile.compiler.recipe import Recipe
 from speccompile.compiler.report.plans import describe_plans
 from speccompile.compiler.report.verdict import judge
+from speccompile.compiler.stage import LIBRARIES
 from speccompile.compiler.stages.check import Checked, read_warnings
 from speccompile.compiler.stages.export import CONTRACT_FILE
 from speccompile.compiler.stages.lower import GRAPH_FILE, GRAPH_WEIGHTS_FILE, read_rewrites

@@ -14,8 +14,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from speccompile.compiler.pipeline import source_digest
 from speccompile.compiler.report.sbom import sources
+from speccompile.compiler.stage import source_digest
 from speccompile.runtime.files import MANIFEST_NAME
 from speccompile.runtime.manifest import Manifest
 

@@ -20,9 +20,10 @@ from speccompile.compiler.drafts.t5 import PairObserver, Role, TrainedPair, trai
 from speccompile.compiler.drafts.t5_folder import trained_digest
 from speccompile.compiler.drafts.training import Trainer
 from speccompile.compiler.drafts.translator import Translator
-from speccompile.compiler.pipeline import keys, plan
+from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import Recipe, load_recipe
 from speccompile.compiler.sources.huggingface import HuggingFaceCheckpoint
+from speccompile.compiler.stage import keys
 from speccompile.runtime.errors import SpeccompileError
 from tests.dictionaries import write_dictionary
 from tests.t5_models import TinyT5
