@@ -50,8 +50,12 @@ def _loaded(folder: Path, *, vocabulary: str = "abcd", **parts: Any) -> Path:  #
 
 def _check(folder: Path, target: Path, draft: Path | None = None) -> Checked:
     inputs = {"load target": target} | ({"load draft": draft} if draft else {})
-    run(folder, inputs, {"context": 256, "spare_rows": 8, "draft_of": None})
+    run(folder, inputs, {"context": 256, "spare_rows": 8, "draft_of": {}})
     return Checked(target, folder)
+
+
+def _stored(*, shares_cache: bool) -> dict[str, object]:
+    return {"precision": "fp32", "layers": None, "vocabulary": 0, "shares_cache": shares_cache}
 
 
 def test_a_pair_is_compiled_without_padding(tmp_path: Path) -> None:
@@ -82,13 +86,10 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
     target, cache = _loaded(tmp_path / "t"), 2 * 264 * 8 * 4
     needed = 2 * (WEIGHTS - 2 * 8 * 4) + cache  # the draft works in the target's cache
     _check(tmp_path, target)
-    stored = {"precision": "fp32", "layers": None}
     inputs = {"check": tmp_path, "load target": target}
     settings = {
-        "roles": {"target": stored, "draft": stored},
-        "draft_vocabulary": 0,
+        "roles": {"target": _stored(shares_cache=False), "draft": _stored(shares_cache=True)},
         "engines": ["openvino"],
-        "shares_cache": True,
     }
     budget.run(tmp_path, inputs, {**settings, "memory_gb": needed / 1e9})
     with pytest.raises(SpeccompileError, match=r"engine\.memory_gb is .*, but the artifact takes"):
@@ -98,16 +99,12 @@ def test_a_budget_is_kept(tmp_path: Path) -> None:
 def test_a_draft_of_layers_in_the_targets_cache_needs_none(tmp_path: Path) -> None:
     target, draft = _loaded(tmp_path / "t"), _loaded(tmp_path / "d")
     _check(tmp_path, target, draft)
-    stored = {"precision": "fp32", "layers": None}
     inputs = {"check": tmp_path, "load target": target, "load draft": draft}
-    settings = {
-        "roles": {"target": stored, "draft": stored},
-        "draft_vocabulary": 0,
-        "engines": ["openvino"],
-    }
     caches: list[set[str]] = []
     for shares in (True, False):
-        budget.run(tmp_path, inputs, {**settings, "shares_cache": shares, "memory_gb": None})
+        roles = {"target": _stored(shares_cache=False), "draft": _stored(shares_cache=shares)}
+        settings = {"roles": roles, "engines": ["openvino"], "memory_gb": None}
+        budget.run(tmp_path, inputs, settings)
         parts = json.loads((tmp_path / "budget.json").read_text(encoding="utf-8"))
         caches.append({name for name in parts if name.endswith("cache")})
     assert caches == [{"target cache"}, {"target cache", "draft cache"}]

@@ -36,7 +36,7 @@ def choose(tmp_path: Path) -> Callable[[Path | None], list[int]]:
             settings = {"source": str(source), "sha256": None, "cache": str(tmp_path)}
             load.run(output, {}, {**settings, "report": print})
         checked, chosen = _stage(tmp_path, "check"), _stage(tmp_path, "vocabulary")
-        check.run(checked, loads, {"context": 64, "spare_rows": 0, "draft_of": None})
+        check.run(checked, loads, {"context": 64, "spare_rows": 0, "draft_of": {}})
         target, *own = loads.items()
         inputs = dict([target, ("check", checked), *own])
         vocabulary.run(chosen, inputs, {"size": 3, "text": _TEXT})
