@@ -16,7 +16,7 @@ from speccompile.compiler import execute
 from speccompile.compiler.build import Built, build
 from speccompile.compiler.cache import StageCache
 from speccompile.compiler.execute import Observer
-from speccompile.compiler.recipe import load_recipe
+from speccompile.compiler.recipe import Recipe, load_recipe
 from speccompile.compiler.stage import Stage
 from speccompile.compiler.usage import write_usage
 from speccompile.runtime.drafting.draft import Draft, Effort
@@ -24,7 +24,7 @@ from speccompile.runtime.drafting.proposal import Proposal
 from speccompile.runtime.metered import Work
 from speccompile.runtime.sampler import Sampler
 
-__all__ = ["Builder", "RecordedDraft", "Table", "save_model"]
+__all__ = ["Builder", "RecordedDraft", "Table", "build_here", "save_model"]
 
 Table = Mapping[str, object]
 
@@ -57,16 +57,29 @@ class Builder:
         merged = {name: {**quick.get(name, {}), **tables.get(name, {})} for name in quick | tables}
         recipe = folder / "recipe.toml"
         recipe.write_text(f'name = "tiny"\n{_toml(merged)}', encoding="utf-8")
-        with pytest.MonkeyPatch.context() as patch:
-            # Not even one import more: all is here.
-            patch.setattr(execute, "_run_into", _run_into)
-            return build(
-                load_recipe(str(recipe)),
-                folder / "artifact",
-                cache=self._cache,
-                observer=observer or Observer(),
-                graphs=graphs,
-            )
+        return build_here(
+            load_recipe(str(recipe)),
+            folder / "artifact",
+            cache=self._cache,
+            observer=observer,
+            graphs=graphs,
+        )
+
+
+def build_here(
+    recipe: Recipe,
+    destination: Path,
+    *,
+    cache: Path,
+    observer: Observer | None = None,
+    graphs: Path | None = None,
+) -> Built:
+    """`build` with stages in this process, where not even one import more is needed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(execute, "_run_into", _run_into)
+        return build(
+            recipe, destination, cache=cache, observer=observer or Observer(), graphs=graphs
+        )
 
 
 class RecordedDraft:

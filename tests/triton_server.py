@@ -96,7 +96,16 @@ class Install:
 def install_server(folder: Path, python: Path) -> Generator[Install]:
     """Install it into `folder`; its models run in the environment of `python`, of our version."""
     packages = folder / "packages"
-    install = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--target"]
+    install = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-compile",
+        "--no-deps",
+        "--target",
+    ]
     done = subprocess.run(
         [*install, str(packages), _PACKAGE], capture_output=True, text=True, check=False
     )

@@ -39,7 +39,11 @@ _CAPACITY = 160
 
 @pytest.fixture(scope="module")
 def runner(checkpoint: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    """Of the catalogue's recipe, but for how many tokens it is judged on."""
     recipe = load_recipe("smollm2-135m")
+    validation = recipe.validation.model_copy(update={"tokens": 16, "evaluate_tokens": 256})
+    calibrate = recipe.calibrate.model_copy(update={"tokens": 256})
+    recipe = recipe.model_copy(update={"validation": validation, "calibrate": calibrate})
     destination = tmp_path_factory.mktemp("artifacts") / recipe.name
     build(recipe, destination, cache=default_cache(), observer=Observer())
     return Runner.open(destination)

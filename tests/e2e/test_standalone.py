@@ -122,7 +122,7 @@ def _environment(folder: Path, *packages: str, beside: Path | None = None) -> Pa
         (site,) = (beside.parents[1] / "lib").glob("python*/site-packages")
         own = folder / "lib" / site.parent.name / "site-packages"
         (own / "beside.pth").write_text(f"{site}\n", encoding="utf-8")
-    install = [str(python), "-m", "pip", "install", "--quiet", *packages]
+    install = [str(python), "-m", "pip", "install", "--quiet", "--no-compile", *packages]
     done = subprocess.run(install, capture_output=True, text=True, check=False, env=BARE)
     if done.returncode != 0:
         pytest.skip(f"the packages cannot be installed here: {done.stderr.strip()[-200:]}")

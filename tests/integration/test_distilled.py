@@ -9,12 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from speccompile.cli.main import cli
-from speccompile.compiler.build import build
 from speccompile.compiler.drafts.folder import DRAFT_FILE
-from speccompile.compiler.execute import Observer
 from speccompile.compiler.recipe import load_recipe
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.engines.restricted import read_token_ids
+from tests.building import build_here
 
 _DISTIL = """
 [distil]
@@ -66,7 +65,7 @@ def test_it_drafts_for_its_target(
     text = text.replace("[draft]", f'[draft]\nsource = "{draft}"\nvocabulary = 400')
     recipe = tmp_path / "drafted.toml"
     recipe.write_text(text, encoding="utf-8")
-    built = build(load_recipe(str(recipe)), tmp_path / "drafted", cache=cache, observer=Observer())
+    built = build_here(load_recipe(str(recipe)), tmp_path / "drafted", cache=cache)
     artifact = open_artifact(built.path)  # a build proves that it is lossless
     engine = artifact.manifest.engines["draft"]
     assert engine.shares_cache == (works_in == "target")

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from speccompile.compiler.build import build
-from speccompile.compiler.execute import Observer
 from speccompile.compiler.recipe import load_recipe
 from speccompile.runtime.artifact import Artifact, open_artifact
+from tests.building import build_here
 
 # One engine: which of two is the faster is measured, and would be another recipe's choice.
 _RECIPE = """
@@ -74,5 +73,5 @@ def _build(place: Path, precision: str) -> Artifact:
     recipe = place / f"{precision}.toml"
     recipe.write_text(_RECIPE.format(precision=precision), encoding="utf-8")
     destination = place / precision
-    build(load_recipe(str(recipe)), destination, cache=place / "cache", observer=Observer())
+    build_here(load_recipe(str(recipe)), destination, cache=place / "cache")
     return open_artifact(destination)

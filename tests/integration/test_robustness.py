@@ -24,36 +24,35 @@ from speccompile.compiler.execute import Observer
 from speccompile.compiler.pipeline import plan
 from speccompile.compiler.recipe import load_recipe
 from speccompile.runtime.artifact import open_artifact
+from speccompile.runtime.publish import sibling
 from tests.full_disk import FullDisk, compile_full_disk
+from tests.kills import LONG
 
 _FULL = "No space left on device"
 
-# A build that kills its process group before the n-th call of a function within `publish`.
+_KINDS = ("load target", "quantize draft", "compile target openvino", "measure draft", "validate")
+"""Stages of every kind: where others are killed, nothing is different (SPECCOMPILE_LONG_TESTS)."""
+
+# Publishes, and kills itself before the n-th call of a function of `os`.
 _KILLED_IN_PUBLISH = """
 import os, signal, sys
-from speccompile.compiler import build as building
+from pathlib import Path
 from speccompile.runtime import publish as publishing
-from speccompile.cli.main import main
 
-function, count, swaps = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
-del sys.argv[1:4]
-original, publish = getattr(os, function), building.publish
+staging, destination, function, count, swaps = sys.argv[1:]
+original, left = getattr(os, function), int(count)
 
 def guarded(*arguments, **options):
-    global count
-    count -= 1
-    if count == 0:
-        os.killpg(0, signal.SIGKILL)
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
     return original(*arguments, **options)
 
-def guarded_publish(*arguments):
-    setattr(os, function, guarded)
-    publish(*arguments)
-
-building.publish = guarded_publish
-if not swaps:
+setattr(os, function, guarded)
+if swaps == "False":
     publishing._swap = lambda *_: False
-main()
+publishing.publish(Path(staging), Path(destination))
 """
 
 
@@ -112,11 +111,21 @@ def shared_site(
     return site
 
 
-@pytest.fixture
-def site(shared_site: Site) -> Site:
-    """Every stage is in the cache; an artifact named "old" is in place."""
+@pytest.fixture(scope="module")
+def shared_old(shared_site: Site, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The artifact named "old"; after it all stages of both recipes are in the cache."""
     for recipe in (shared_site.recipe, shared_site.old_recipe):
         _build_here(shared_site, recipe)
+    kept = tmp_path_factory.mktemp("old") / "tiny"
+    shutil.copytree(shared_site.destination, kept)
+    return kept
+
+
+@pytest.fixture
+def site(shared_site: Site, shared_old: Path) -> Site:
+    """Every stage is in the cache; an artifact named "old" is in place."""
+    shutil.rmtree(shared_site.destination)
+    shutil.copytree(shared_old, shared_site.destination)
     assert shared_site.name() == "old"
     return shared_site
 
@@ -124,7 +133,7 @@ def site(shared_site: Site) -> Site:
 def test_killed_at_each_stage(site: Site, tmp_path: Path) -> None:
     aside = tmp_path / "aside"
     aside.mkdir()
-    for position, stage in enumerate(site.stages):
+    for position, stage in enumerate(site.stages if LONG else _KINDS):
         hidden = site.results(stage)
         assert hidden, stage
         for folder in hidden:
@@ -162,15 +171,22 @@ def test_a_killed_build_is_resumed_where_it_stopped(site: Site) -> None:
     ],
 )
 def test_killed_inside_publish(
-    site: Site, function: str, count: int, swaps: bool, places: dict[str, str]
+    site: Site,
+    artifact: Path,
+    function: str,
+    count: int,
+    swaps: bool,
+    places: dict[str, str],
 ) -> None:
-    """`places` says where whole artifacts are then, and which."""
-    driver = [sys.executable, "-c", _KILLED_IN_PUBLISH, function, str(count), str(swaps)]
-    done = _run([*driver, *site.arguments()])
+    """`places` says where whole artifacts are then, and which. The next build publishes another."""
+    staging = sibling(site.destination, "staging")
+    shutil.copytree(artifact, staging)
+    arguments = (str(staging), str(site.destination), function, str(count), str(swaps))
+    done = _run([sys.executable, "-c", _KILLED_IN_PUBLISH, *arguments])
     assert done.returncode == -signal.SIGKILL, done.stderr
     for name, held in places.items():
         assert open_artifact(site.destination.with_name(name)).manifest.name == held
-    _finish(site)
+    _build_here(site, site.recipe)
     assert site.name() == "tiny"
     assert site.leftovers() == []
 
@@ -183,7 +199,7 @@ def test_full_at_the_nth_write(site: Site, tmp_path: Path) -> None:
     assert site.name() == "tiny"
     assert writes > 20
     _build_here(site, site.old_recipe)
-    for room in (0, 1, 4, 16, writes // 2, writes - 1):
+    for room in (0, 1, 4, 16, writes // 2, writes - 1) if LONG else (0, writes // 2, writes - 1):
         site.forget(*forgotten)
         done, used = _run_on_full_disk(site, tmp_path, library, room)
         assert used > room

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 
 from packaging.requirements import Requirement
@@ -41,16 +42,14 @@ def installed(package: str, extras: Iterable[str] = ()) -> dict[str, Package]:
             continue
         seen.add((name, wanted))
         try:
-            distribution = metadata.distribution(name)
+            told = _told(name)
         except metadata.PackageNotFoundError:
             continue
-        needed = list(_needed(distribution, wanted))
+        needed = list(_needed(told, wanted))
         names: set[str] = {canonicalize_name(each.name) for each in needed}
         if name in found:
             names |= {*found[name].requires}
-        found[name] = Package(
-            name, distribution.version, _license(distribution), tuple(sorted(names))
-        )
+        found[name] = Package(name, told["Version"], _license(told), tuple(sorted(names)))
         waiting += [(canonicalize_name(each.name), frozenset(each.extras)) for each in needed]
     return {
         name: Package(
@@ -60,15 +59,20 @@ def installed(package: str, extras: Iterable[str] = ()) -> dict[str, Package]:
     }
 
 
-def _needed(distribution: metadata.Distribution, extras: frozenset[str]) -> Iterable[Requirement]:
-    for line in distribution.requires or ():
+@cache
+def _told(name: str) -> metadata.PackageMetadata:
+    """Of an installed package; read and parsed once, which `importlib.metadata` does every time."""
+    return metadata.distribution(name).metadata
+
+
+def _needed(told: metadata.PackageMetadata, extras: frozenset[str]) -> Iterable[Requirement]:
+    for line in told.get_all("Requires-Dist") or ():
         requirement, among = Requirement(line), ("", *extras)
         marker = requirement.marker
         if marker is None or any(marker.evaluate({"extra": extra}) for extra in among):
             yield requirement
 
 
-def _license(distribution: metadata.Distribution) -> str | None:
-    told = distribution.metadata
+def _license(told: metadata.PackageMetadata) -> str | None:
     name = next((told[key] for key in ("License-Expression", "License") if key in told), "")
     return name if 0 < len(name) <= _LONGEST_LICENSE and name.isprintable() else None
