@@ -67,7 +67,7 @@ def main(
     console, here = Console(stderr=True), host.describe()
 
     def report(line: str) -> None:
-        console.print(line, style="dim", highlight=False)
+        console.print(line, style="dim", highlight=False, soft_wrap=True)
 
     runners = [Runner.open(path, threads=threads, on="cpu") for path in artifacts]
     require_comparable(runners)

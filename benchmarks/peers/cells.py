@@ -84,7 +84,7 @@ def _llama_cpp(peer: Peer, weights: str, subject: Subject) -> Ways:
     if draft := _draft(weights, subject):
         options = ["--spec-type", "draft-simple", "--spec-draft-n-max", str(_GUESSES)]
         options += ["--model-draft", str(draft.gguf("q8_0"))]
-        yield f"draft, {_GUESSES}", {**settings, "options": options}
+        yield f"draft {_GUESSES}", {**settings, "options": options}
     yield "n-gram", {**settings, "options": ["--spec-type", "ngram-simple"]}
 
 
@@ -101,7 +101,7 @@ def _onnxruntime_genai(peer: Peer, weights: str, subject: Subject) -> Ways:
     if draft := _draft(weights, subject):
         folder = draft.onnx(peer, subject.home, "int8")
         guesses = {"max_draft_tokens": _GUESSES}
-        yield f"draft, {_GUESSES}", {**settings, "draft": str(folder), "speculative": guesses}
+        yield f"draft {_GUESSES}", {**settings, "draft": str(folder), "speculative": guesses}
     ngram = {"ngram_size": _NGRAM, "ngram_chained_lookup": True, "min_adaptive_k": 2}
     yield "n-gram", {**settings, "speculative": ngram}
 
@@ -113,7 +113,7 @@ def _openvino_genai(peer: Peer, weights: str, subject: Subject) -> Ways:
     yield PLAIN, settings
     if draft := _draft(weights, subject):
         small = draft.openvino(peer, subject.home, "int8")
-        yield f"draft, {_GUESSES}", {**settings, "draft": str(small)}
+        yield f"draft {_GUESSES}", {**settings, "draft": str(small)}
     yield "n-gram", {**settings, "lookup": _NGRAM}
 
 

@@ -7,48 +7,47 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks.peers.peer import OURS
 from benchmarks.peers.summary import Row
+from speccompile.cli.tables import plain_table
 
 __all__ = ["draw", "print_rows"]
 
 
+_HEADINGS = (
+    *("decoding", ">tokens/s", ">x plain", ">p10", ">p90", ">first", ">MB", ">own", ">ours"),
+)
+_LEGEND = (
+    "x plain, p10, p90: over our plain decoding of the same prompt and round. first: ms to the "
+    "first token. own, ours: of {prompts} prompts, those continued as the same peer, and as we, "
+    "do plainly."
+)
+
+
 def print_rows(console: Console, rows: Sequence[Row], prompts: int) -> None:
     for weights in dict.fromkeys(row.weights for row in rows):
-        table = Table(title=f"{weights}, fastest first", title_justify="left")
-        for name in ("", "decoding"):
-            table.add_column(name)
-        for name in (
-            "tokens/s",
-            "over our plain",
-            "p10 to p90",
-            "first token",
-            "memory",
-            "as its plain",
-            "as ours",
-            "begins as ours",
-        ):
-            table.add_column(name, justify="right")
+        console.print(f"{weights}, fastest first", style="bold")
+        table = plain_table(*_HEADINGS)
         for row in rows:
             if row.weights == weights:
-                table.add_row(*_cells(row, prompts), style="bold" if _is_ours(row) else "")
+                table.add_row(*_cells(row), style="bold" if _is_ours(row) else "")
         console.print(table)
+        console.print()
+    console.print(_LEGEND.format(prompts=prompts), style="dim")
 
 
-def _cells(row: Row, prompts: int) -> tuple[str, ...]:
+def _cells(row: Row) -> tuple[str, ...]:
     return (
-        row.peer,
-        row.mode,
+        f"{row.peer}, {row.mode}",
         f"{row.tokens_per_second:.1f}",
-        f"{row.ratio:.2f}x",
-        f"{row.ratio_p10:.2f} to {row.ratio_p90:.2f}",
-        f"{row.first_seconds * 1e3:.0f} ms",
-        f"{row.memory / 1e6:.0f} MB",
-        f"{row.as_its_plain} of {prompts}",
-        f"{row.as_ours} of {prompts}",
-        f"{row.begins_as_ours:.0%}",
+        f"{row.ratio:.2f}",
+        f"{row.ratio_p10:.2f}",
+        f"{row.ratio_p90:.2f}",
+        f"{row.first_seconds * 1e3:.0f}",
+        f"{row.memory / 1e6:.0f}",
+        f"{row.as_its_plain}",
+        f"{row.as_ours}",
     )
 
 

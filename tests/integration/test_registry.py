@@ -15,7 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from speccompile.cli.main import cli
 from speccompile.compiler.signing import sign_artifact
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.errors import ArtifactError, SignatureError, SpeccompileError
@@ -23,6 +25,7 @@ from speccompile.runtime.registry.connection import ConnectionLost
 from speccompile.runtime.registry.pull import pull
 from speccompile.runtime.registry.push import push
 from speccompile.runtime.registry.reference import Reference, parse_reference
+from speccompile.runtime.signatures import REQUIRE_SIGNATURE
 from tests.full_disk import FullDisk, compile_full_disk
 from tests.kills import KILLS, kill_within
 from tests.oci_registry import RunningRegistry, breaking_way, registry_in
@@ -263,6 +266,35 @@ def test_a_signature_goes_with_the_artifact(
     open_artifact(place, trusted=keys.public)  # of all files, those left out too
     with pytest.raises(SignatureError):
         open_artifact(place, trusted=make_keys(tmp_path / "others").public)
+
+
+def test_what_is_not_signed_as_it_has_to_be_does_not_come(
+    registry: RunningRegistry,
+    source: Path,
+    place: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys, to = make_keys(tmp_path / "keys"), reference(registry, source)
+    push(source, to, ignore)
+    monkeypatch.setenv(REQUIRE_SIGNATURE, str(keys.public))
+    fetched: list[str] = []
+    with pytest.raises(SignatureError, match="is not signed, though it has to be"):
+        pull(to, place, lambda path, *_: fetched.append(path), trusted=keys.public)
+    assert {*fetched} <= {"manifest.json", "measurements.json"}
+    assert not place.exists()
+    refused = CliRunner().invoke(cli, ["pull", str(to), str(place)])
+    assert isinstance(refused.exception, SignatureError)
+    sign_artifact(source, keys.private)
+    push(source, to, ignore)
+    others = make_keys(tmp_path / "others").public
+    with pytest.raises(SignatureError):
+        pull(to, place, ignore, trusted=others)
+    asked = ["pull", str(to), str(place), "--require-signature"]
+    assert CliRunner().invoke(cli, [*asked, str(others)]).exception
+    assert not place.exists()
+    assert CliRunner().invoke(cli, asked[:-1]).exit_code == 0  # by the environment's key
+    assert CliRunner().invoke(cli, [*asked, str(others)]).exception  # though nothing is to fetch
 
 
 def test_a_foreign_client(

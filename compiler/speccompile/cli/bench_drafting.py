@@ -49,7 +49,7 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
         if draft:
             raise click.UsageError("--variants needs a draft, not --draft none")
         kind = drafters(runner)[0]
-    if length is None and kind == defaults.draft:
+    if length is None and kind in (defaults.draft, runner.usual_draft):
         length = defaults.draft_length
     length = length or DRAFT_LENGTH
     return Drafting(kind, length, f"{kind} draft but where named otherwise; fixed is K={length}")

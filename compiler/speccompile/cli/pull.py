@@ -6,9 +6,11 @@ from pathlib import Path
 
 import click
 
+from speccompile.cli.options import signature_option
 from speccompile.cli.transfer_progress import transfer_progress
 from speccompile.runtime.registry.pull import pull
 from speccompile.runtime.registry.reference import parse_reference
+from speccompile.runtime.signatures import required_signature
 
 __all__ = ["command"]
 
@@ -23,7 +25,8 @@ __all__ = ["command"]
     show_default=True,
     help="runnable leaves out plans for GPUs that this host cannot run.",
 )
-def command(reference: str, folder: Path, engines: str) -> None:
+@signature_option
+def command(reference: str, folder: Path, engines: str, require_signature: Path | None) -> None:
     """Fetch an artifact from an OCI registry into DIR, and print its identity.
 
     Every file is checked against the artifact's own manifest, and DIR changes in one step, once all
@@ -31,7 +34,13 @@ def command(reference: str, folder: Path, engines: str) -> None:
     """
     place = parse_reference(reference)
     with transfer_progress("asking the registry") as progress:
-        pulled = pull(place, folder, progress, runnable_only=engines == "runnable")
+        pulled = pull(
+            place,
+            folder,
+            progress,
+            runnable_only=engines == "runnable",
+            trusted=require_signature or required_signature(),
+        )
     click.echo(pulled.artifact.manifest.identity)
     state = "is in" if pulled.changed else "was in"
     click.echo(f"-- {pulled.artifact.manifest.name} {state} {folder}", err=True)

@@ -94,9 +94,9 @@ def _acceptance(draft: str, asked: Sequence[str], measured: Measurements) -> tup
 
 
 def _costs(models: Sequence[str], measured: Measurements) -> list[float] | None:
-    """Of a proposal of the default length by each of several, in plain steps of the target."""
+    """Of a proposal of the default length by each, in plain steps of the target."""
     costs, length = measured.cost_ms, measured.defaults.draft_length
-    if len(models) < 2 or not {"target", *models} <= costs.keys():
+    if not {"target", *models} <= costs.keys():
         return None
     plain = plain_step_ms(costs["target"])
     return [length * step_ms(costs[name], 1) / plain for name in models]

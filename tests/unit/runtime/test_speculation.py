@@ -142,6 +142,43 @@ def test_a_hedge_knows_what_each_of_several_models_costs(
     assert given == [None, [3 * 4.0 / 10.0, 3 * 1.0 / 10.0, 3 * 2.0 / 10.0]]
 
 
+def test_a_hedge_knows_what_its_only_model_costs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Were it free as the text is, the text would hardly ever be asked."""
+    give_tables(monkeypatch)
+    runner = Runner.open(write_artifact(tmp_path / "tiny", {}))
+    given: list[Sequence[float] | None] = []
+
+    def hedge(
+        lookups: Sequence[Draft], models: Sequence[Draft], *, costs: Sequence[float] | None
+    ) -> Hedge:
+        given.append(costs)
+        return Hedge(lookups, models, costs=costs)
+
+    monkeypatch.setattr(speculation, "Hedge", hedge)
+    figures = replace(runner.measurements, cost_ms=COSTS, defaults=Defaults("model", 3))
+    runner.artifact = replace(runner.artifact, measurements=figures)
+    runner.draft("hedge")
+    assert given == [[3 * 4.0 / 10.0]]
+
+
+def test_a_model_and_the_text_draft_in_turns_unless_it_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give_tables(monkeypatch)
+    runner = Runner.open(write_artifact(tmp_path / "tiny", {}))
+    for usual, drafts in (("none", "none"), ("ngram", "ngram"), ("model", "hedge")):
+        runner.measurements = replace(runner.measurements, defaults=Defaults(usual, 3))
+        assert runner.usual_draft == drafts
+    asked = Request(24)
+    said = list(runner.session().generate(PROMPT, asked))
+    assert said == list(runner.session("none").generate(PROMPT, asked))
+    several = Runner.open(write_artifact(tmp_path / "several", {}, ("code", "chat")))
+    several.measurements = replace(several.measurements, defaults=Defaults("model", 3))
+    assert several.usual_draft == "model"
+
+
 def test_experts_have_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPECCOMPILE_CACHE", str(tmp_path / "cache"))
     give_library(monkeypatch, "1.7.1.116")

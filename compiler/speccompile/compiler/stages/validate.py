@@ -2,7 +2,7 @@
 
 Plain and speculative decoding of the same prompts must give the same tokens; on the way the
 acceptance of every draft is counted by position, from which the best draft and length follow.
-Where there are several, so must they united.
+So must the model and the text in turns, as they draft by default, and several models united.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     runner = Runner(artifact, threads=settings["threads"])
     experts = artifact.manifest.experts
     draft = "model" if "draft" in artifact.manifest.engines else "ngram"
-    counted = {kind: _Counts() for kind in (draft, *experts, *(UNITED if experts else ()))}
+    mixed = (
+        UNITED if experts else ("hedge",) if draft == "model" and not runner.reads_source else ()
+    )
+    counted = {kind: _Counts() for kind in (draft, *experts, *mixed)}
     differing: list[str] = []
     compared = 0
     prompts = settings["prompts"]
@@ -64,6 +67,14 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         "experts": {name: counted[name].figures() for name in experts},
     }
     (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def _mixed(runner: Runner) -> tuple[str, ...]:
+    """Those that ask more than one, of what drafts by default or is there to be chosen."""
+    if runner.manifest.experts:
+        return UNITED
+    shared = "draft" in runner.manifest.engines and not runner.reads_source
+    return ("hedge",) if shared else ()
 
 
 @dataclass

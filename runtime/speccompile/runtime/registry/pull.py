@@ -35,6 +35,7 @@ from speccompile.runtime.registry.connection import Connection, ConnectionLost
 from speccompile.runtime.registry.layers import MANIFEST_TYPE, RECORDS, Layer, parse_layers
 from speccompile.runtime.registry.push import Progress
 from speccompile.runtime.registry.reference import Reference
+from speccompile.runtime.signatures import verify_signature
 
 __all__ = ["Pulled", "lacking_plans", "pull"]
 
@@ -66,12 +67,18 @@ def lacking_plans(manifest: Manifest) -> dict[str, str]:
 
 
 def pull(
-    reference: Reference, destination: Path, progress: Progress, *, runnable_only: bool = False
+    reference: Reference,
+    destination: Path,
+    progress: Progress,
+    *,
+    runnable_only: bool = False,
+    trusted: Path | None = None,
 ) -> Pulled:
     """Fetch what `reference` means into the folder `destination`, in place of an older artifact.
 
     `runnable_only` leaves out the plans for GPUs that `lacking_plans` tells of; engines for the CPU
-    are what plans are tested against, and always come.
+    are what plans are tested against, and always come. With `trusted`, a PEM file, what is not
+    signed so (`verify_signature`) is refused before any of its files but the records is fetched.
 
     Raises ArtifactError where a file is not what the artifact's records say, with nothing left of
     it, and SpeccompileError where registry or disk refuse. The old artifact is in its place then.
@@ -91,6 +98,8 @@ def pull(
             manifest, measurements = fetch.records()
             left_out = lacking_plans(manifest) if runnable_only else {}
             artifact = Artifact(staging, manifest, measurements, frozenset(left_out))
+            if trusted is not None:
+                verify_signature(staging, artifact.digests, trusted)
             changed = not holds(destination, artifact)
             if changed:
                 fetch.files(artifact)
