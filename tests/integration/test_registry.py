@@ -279,8 +279,12 @@ def test_what_is_not_signed_as_it_has_to_be_does_not_come(
     push(source, to, ignore)
     monkeypatch.setenv(REQUIRE_SIGNATURE, str(keys.public))
     fetched: list[str] = []
+
+    def note(path: str, done: int, total: int) -> None:
+        fetched.append(path)
+
     with pytest.raises(SignatureError, match="is not signed, though it has to be"):
-        pull(to, place, lambda path, *_: fetched.append(path), trusted=keys.public)
+        pull(to, place, note, trusted=keys.public)
     assert {*fetched} <= {"manifest.json", "measurements.json"}
     assert not place.exists()
     refused = CliRunner().invoke(cli, ["pull", str(to), str(place)])

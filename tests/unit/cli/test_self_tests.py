@@ -192,8 +192,10 @@ def test_a_proof_says_where_it_ran(speccompile: Command, root: Path, tmp_path: P
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("w1 w2 w3 w1\n")
     report = tmp_path / "proof.json"
-    quick = ("--prompts", prompts, "-n", "8", "--draft-lengths", "1,3", "--draws", "300")
-    quick += ("--tokens-pit", "600", "--json", report)
+    quick = (
+        *("--prompts", prompts, "-n", "8", "--draft-lengths", "1,3", "--draws", "300"),
+        *("--tokens-pit", "600", "--json", report),
+    )
     for on in ("cpu", FOLDER):
         code, output, _ = speccompile("verify", root, *quick, "--on", on)
         lines = output.splitlines()
