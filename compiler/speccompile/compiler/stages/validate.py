@@ -34,10 +34,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     runner = Runner(artifact, threads=settings["threads"])
     experts = artifact.manifest.experts
     draft = "model" if "draft" in artifact.manifest.engines else "ngram"
-    mixed = (
-        UNITED if experts else ("hedge",) if draft == "model" and not runner.reads_source else ()
-    )
-    counted = {kind: _Counts() for kind in (draft, *experts, *mixed)}
+    counted = {kind: _Counts() for kind in (draft, *experts, *_mixed(runner))}
     differing: list[str] = []
     compared = 0
     prompts = settings["prompts"]
