@@ -71,7 +71,9 @@ Ways = Iterator[tuple[str, dict[str, Any]]]
 
 def _ours(artifact: Runner, weights: str, subject: Subject) -> Iterator[Cell]:
     usual = artifact.usual_draft
-    modes = {PLAIN: "none", **({"its draft": usual} if usual != "none" else {}), "n-gram": "ngram"}
+    modes = {PLAIN: "none", "n-gram": "ngram"}
+    if usual not in modes.values():
+        modes["its draft"] = usual
     for mode, draft in modes.items():
         settings = {"model": str(artifact.artifact.root), "draft": draft}
         yield Cell(OURS, weights, mode, {**settings, "threads": subject.threads})
