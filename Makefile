@@ -19,7 +19,7 @@ artifacts/smollm2-135m/manifest.json: $(VENV)/installed
 
 # On two processes, file by file: what the tests of a file build, they build once. They go in the
 # order of their names, in which what takes minutes comes first, not in that of their numbers of
-# tests. OpenMP's threads of one process would spin on the core of the other.
+# tests. Each process has one core, and so one thread of OpenMP.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 

@@ -96,19 +96,9 @@ class Install:
 def install_server(folder: Path, python: Path) -> Generator[Install]:
     """Install it into `folder`; its models run in the environment of `python`, of our version."""
     packages = folder / "packages"
-    install = [
-        str(python),
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-compile",
-        "--no-deps",
-        "--target",
-    ]
-    done = subprocess.run(
-        [*install, str(packages), _PACKAGE], capture_output=True, text=True, check=False
-    )
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-compile"]
+    install = [*pip, "--no-deps", "--target", str(packages), _PACKAGE]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         pytest.skip(f"Triton cannot be installed here: {done.stderr.strip()[-200:]}")
     root = packages / "pytriton/tritonserver"

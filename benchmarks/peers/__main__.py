@@ -27,6 +27,7 @@ from speccompile.runtime.errors import RequestError, SpeccompileError
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.user_cache import default_cache
 
+_COUNT = click.IntRange(min=1)
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
 
@@ -36,9 +37,16 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--draft", type=_FILE, help="GGUF file of the draft, if it has one of its own.")
 @click.option("--peers", "names", default=",".join(peer.name for peer in PEERS), show_default=True)
 @click.option("--prompts", "sets", multiple=True, help="As of `speccompile bench`.")
-@click.option("--limit", default=6, show_default=True, help="How many prompts.")
-@click.option("-n", "--tokens", default=96, show_default=True, help="New ones for each prompt.")
-@click.option("--rounds", default=3, show_default=True)
+@click.option("--limit", type=_COUNT, default=6, show_default=True, help="How many prompts.")
+@click.option(
+    "-n",
+    "--tokens",
+    type=click.IntRange(min=2),  # of which all but the first are timed
+    default=96,
+    show_default=True,
+    help="New ones for each prompt.",
+)
+@click.option("--rounds", type=_COUNT, default=3, show_default=True)
 @threads_option
 @click.option("--home", type=click.Path(path_type=Path), help="Of peers and copies of the models.")
 @click.option("--json", "json_path", type=_FILE, help="Write everything, samples too.")

@@ -53,11 +53,9 @@ class Model:
     def _made(self, name: str, write: Callable[[Path], None]) -> Path:
         made, part = self.folder / name, self.folder / f"part-{name}"
         if not made.exists():
-            for old in (part, *self.folder.glob(f"part-{name}")):
-                shutil.rmtree(old) if old.is_dir() else old.unlink(missing_ok=True)
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if not part.suffix:
-                part.mkdir()
+            if part.is_dir():  # of a run that was stopped
+                shutil.rmtree(part)
+            (part.parent if part.suffix else part).mkdir(parents=True, exist_ok=True)
             write(part)
             part.rename(made)
         return made

@@ -7,10 +7,12 @@ own plain decoding of the same round. Every other round goes through the cells b
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -77,12 +79,14 @@ def _opened(cell: Cell, home: Path) -> Generator[_Worker]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            start_new_session=True,
         ) as process,
     ):
         try:
             yield _Worker(cell, process, log)
         except BaseException:
-            process.kill()
+            with suppress(ProcessLookupError):  # with the server that it may have started
+                os.killpg(process.pid, signal.SIGKILL)
             raise
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import gguf
 import numpy as np
@@ -15,24 +13,15 @@ from tests.oracle import transformers_model
 
 __all__ = ["write_gguf", "write_huggingface"]
 
-_STORE: dict[str, tuple[gguf.LlamaFileType, Callable[[Any], tuple[Any, Any]]]] = {
-    "f16": (
-        gguf.LlamaFileType.MOSTLY_F16,
-        lambda values: (values.astype(np.float16), None),
-    ),
-    "q8_0": (
-        gguf.LlamaFileType.MOSTLY_Q8_0,
-        lambda values: (
-            gguf.quantize(values, gguf.GGMLQuantizationType.Q8_0),
-            gguf.GGMLQuantizationType.Q8_0,
-        ),
-    ),
+_TYPES = {
+    "f16": (gguf.LlamaFileType.MOSTLY_F16, gguf.GGMLQuantizationType.F16),
+    "q8_0": (gguf.LlamaFileType.MOSTLY_Q8_0, gguf.GGMLQuantizationType.Q8_0),
 }
 
 
 def write_gguf(source: Path, destination: Path, kind: str) -> None:
     """Copy a GGUF file with its matrices stored as `kind`, "f16" or "q8_0"; vectors in FP32."""
-    file_type, store = _STORE[kind]
+    file_type, matrix_type = _TYPES[kind]
     reader = gguf.GGUFReader(source)
     writer = gguf.GGUFWriter(destination, str(reader.fields["general.architecture"].contents()))
     for key, entry in reader.fields.items():
@@ -46,8 +35,11 @@ def write_gguf(source: Path, destination: Path, kind: str) -> None:
             writer.add_key_value(key, entry.contents(), entry.types[0])
     for tensor in reader.tensors:
         values = gguf.dequantize(tensor.data, tensor.tensor_type).astype(np.float32)
-        stored, of_type = store(values.astype(np.float16)) if values.ndim > 1 else (values, None)
-        writer.add_tensor(tensor.name, stored, raw_dtype=of_type)
+        if values.ndim == 1:
+            writer.add_tensor(tensor.name, values)
+        else:  # by way of FP16, which the artifact's weights are
+            stored = gguf.quantize(values.astype(np.float16).astype(np.float32), matrix_type)
+            writer.add_tensor(tensor.name, stored, raw_dtype=matrix_type)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -137,7 +137,7 @@ class Runner:
         if self.placement:
             return "model" if usual in self.manifest.experts else usual
         alone = bool(self.manifest.experts) or self.reads_source
-        tuned = PREDICTOR_FILE in self.artifact.files
+        tuned = PREDICTOR_FILE in self.measurements.files
         return "hedge" if usual == "model" and not (alone or tuned) else usual
 
     def models(self, draft: str) -> tuple[str, ...]:

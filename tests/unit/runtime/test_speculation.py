@@ -124,18 +124,24 @@ def test_a_controller_charges_for_several_what_the_dearest_costs(runner: Runner)
     assert costs["hedge"] == costs["union"] == costs["model"] > costs["chat"]
 
 
-def test_a_hedge_knows_what_each_of_several_models_costs(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: list[Sequence[float] | None] = []
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[float] | None]:
+    """The costs that every hedge is made with."""
+    costs_given: list[Sequence[float] | None] = []
 
     def hedge(
         lookups: Sequence[Draft], models: Sequence[Draft], *, costs: Sequence[float] | None
     ) -> Hedge:
-        given.append(costs)
+        costs_given.append(costs)
         return Hedge(lookups, models, costs=costs)
 
     monkeypatch.setattr(speculation, "Hedge", hedge)
+    return costs_given
+
+
+def test_a_hedge_knows_what_each_of_several_models_costs(
+    runner: Runner, given: list[Sequence[float] | None]
+) -> None:
     runner.draft("hedge")  # of which nothing is measured
     runner.artifact = measured(runner, "chat")
     runner.draft("hedge")
@@ -143,20 +149,11 @@ def test_a_hedge_knows_what_each_of_several_models_costs(
 
 
 def test_a_hedge_knows_what_its_only_model_costs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[Sequence[float] | None]
 ) -> None:
     """Were it free as the text is, the text would hardly ever be asked."""
     give_tables(monkeypatch)
     runner = Runner.open(write_artifact(tmp_path / "tiny", {}))
-    given: list[Sequence[float] | None] = []
-
-    def hedge(
-        lookups: Sequence[Draft], models: Sequence[Draft], *, costs: Sequence[float] | None
-    ) -> Hedge:
-        given.append(costs)
-        return Hedge(lookups, models, costs=costs)
-
-    monkeypatch.setattr(speculation, "Hedge", hedge)
     figures = replace(runner.measurements, cost_ms=COSTS, defaults=Defaults("model", 3))
     runner.artifact = replace(runner.artifact, measurements=figures)
     runner.draft("hedge")
