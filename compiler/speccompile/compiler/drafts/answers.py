@@ -15,10 +15,12 @@ from torch import Tensor
 
 from speccompile.compiler.drafts.asking import learned_tokens, open_prompts
 from speccompile.compiler.drafts.corpus import builtin_prompts, file_prompts, split
+from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.prompt import Prompt
 from speccompile.compiler.drafts.responses import Response
 from speccompile.compiler.drafts.shards import Shards
 from speccompile.compiler.drafts.student import open_target
+from speccompile.compiler.drafts.target_caches import TargetCaches
 from speccompile.compiler.recipe import Recipe, check_trained
 from speccompile.compiler.sources.checkpoint import Checkpoint
 from speccompile.compiler.sources.opening import open_checkpoint
@@ -93,18 +95,24 @@ def open_asked(recipe: Recipe, cache: Path, report: Callable[[str], None]) -> Ch
 
 
 def answers_of(
-    target: Checkpoint, asked: Asked, *, table: str, cache: Path, observer: AnswersObserver
+    target: Checkpoint,
+    asked: Asked,
+    *,
+    table: str,
+    cache: Path,
+    observer: AnswersObserver,
+    caches: Callable[[Decoder], TargetCaches] | None = None,
 ) -> Answers:
     """Have the target answer what it has not answered yet.
 
-    `table` is what the recipe calls `asked`. Raises SpeccompileError where that does not fit the
-    target.
+    `table` is what the recipe calls `asked`. What the target reads by then is kept in `caches`, of
+    the target. Raises SpeccompileError where `asked` does not fit the target.
     """
     files = target.tokenizer
     tokenizer = Tokenizer.from_str(files.tokenizer_json)
     folder, encoder = cache / "drafts", open_prompts(target, tokenizer)
     shards = _shards(target, encoder, asked, table, folder)
-    _answer(target, shards, files.eos_token_ids, observer)
+    _answer(target, shards, caches, observer)
     taught = shards[""].read()
     counts = _counts(taught, target.config.vocab_size)
     vocabulary = learned_tokens(tokenizer, counts, asked.vocabulary, files.eos_token_ids)
@@ -143,11 +151,15 @@ def _shards(
 
 
 def _answer(
-    target: Checkpoint, shards: Mapping[str, Shards], ends: Sequence[int], observer: AnswersObserver
+    target: Checkpoint,
+    shards: Mapping[str, Shards],
+    caches: Callable[[Decoder], TargetCaches] | None,
+    observer: AnswersObserver,
 ) -> None:
     if all(each.complete for each in shards.values()):
         return
-    decoder = open_target(target.config, target.tensor)
+    decoder, ends = open_target(target.config, target.tensor), target.tokenizer.eos_token_ids
+    kept = caches(decoder) if caches else None
     total = sum(each.count for each in shards.values())
     done = said = 0
     for each in shards.values():
@@ -155,7 +167,7 @@ def _answer(
         def report(number: int, tokens: int, done: int = done, said: int = said) -> None:
             observer.responding(done + number, total, said + tokens)
 
-        said += each.generate(decoder, ends, report)
+        said += each.generate(decoder, ends, report, kept)
         done += each.count
 
 

@@ -71,10 +71,19 @@ def distil(
     until = started + seconds if seconds is not None else float("inf")
     target = open_asked(recipe, cache, observer.fetching)
     layers = layers_of(settings, target.config.layers)
-    answers = answers_of(target, settings, table="distil", cache=cache, observer=observer)
+    caches = _caches_of(target, layers, cache)
+    answers = answers_of(
+        target,
+        settings,
+        table="distil",
+        cache=cache,
+        observer=observer,
+        caches=caches if settings.cache == "target" else None,
+    )
     opened = partial(open_target, target.config, target.tensor)
     student = student_of(target, opened, layers, answers.vocabulary, settings)
-    answers = _read_once(answers, student, observer)
+    if isinstance(student, SharedStudent):
+        answers = _read_once(answers, caches(student.target), observer)
     trainer = Trainer(
         student,
         answers.taught,
@@ -148,12 +157,15 @@ def _write(distilled: Distilled, trainer: Trainer, answers: Answers, settings: D
     )
 
 
-def _read_once(answers: Answers, student: Student, observer: Observer) -> Answers:
-    """With what the target's cache holds of them, where the student works in that."""
-    if not isinstance(student, SharedStudent):
-        return answers
-    sha256, folder = answers.target.provenance.sha256, answers.folder / "read"
-    caches = TargetCaches(student.target, sha256, student.layers, folder)
+def _caches_of(
+    target: Checkpoint, layers: Sequence[int], cache: Path
+) -> Callable[[Decoder], TargetCaches]:
+    sha256, folder = target.provenance.sha256, cache / "drafts" / "read"
+    return lambda decoder: TargetCaches(decoder, sha256, layers, folder)
+
+
+def _read_once(answers: Answers, caches: TargetCaches, observer: Observer) -> Answers:
+    """With what the target's cache holds of them."""
     groups = {"": answers.taught, **answers.held_out}
     total, done = sum(map(len, groups.values())), 0
     read = dict[str, list[Response]]()

@@ -57,13 +57,18 @@ def respond(
     length: int,
     ends: Sequence[int],
     seed: int,
+    kept: Sequence[int] = (),
 ) -> list[Response]:
-    """Answer all `prompts` at once, each at its temperature, with at most `length` tokens."""
-    batch = _Batch.of(decoder, prompts, temperatures, length, frozenset(ends))
+    """Answer all `prompts` at once, each at its temperature, with at most `length` tokens.
+
+    What the cache holds of the layers `kept`, where there are any, is kept in `read`.
+    """
+    batch = _Batch.of(decoder, prompts, temperatures, length, frozenset(ends), kept)
     numbers = torch.Generator().manual_seed(seed)
     for _ in range(length):
         if not batch.step(numbers):
             break
+    batch.end()
     return [batch.response(row, prompt) for row, prompt in enumerate(prompts)]
 
 
@@ -79,6 +84,9 @@ class _Batch:
     temperatures: Tensor  # [b]
     ends: frozenset[int]
     said: list[list[tuple[int, Tensor, Tensor, Tensor]]]
+    kept: Sequence[int]  # layers
+    read: dict[int, NDArray[np.float16]]  # of sequences that left, by number
+    longest: int  # the slot behind all prompts
 
     @classmethod
     def of(
@@ -88,6 +96,7 @@ class _Batch:
         temperatures: Sequence[float],
         length: int,
         ends: frozenset[int],
+        kept: Sequence[int],
     ) -> _Batch:
         longest = max(map(len, prompts))
         starts = torch.tensor([longest - len(prompt) for prompt in prompts])
@@ -102,7 +111,10 @@ class _Batch:
         hidden = decoder.hidden(tokens, positions=positions, visible=visible, cache=cache)[:, -1]
         said = [list[tuple[int, Tensor, Tensor, Tensor]]() for _ in prompts]
         rows = torch.arange(len(prompts))
-        return cls(decoder, cache, hidden, rows, starts, torch.tensor(temperatures), ends, said)
+        drawn = torch.tensor(temperatures)
+        return cls(
+            decoder, cache, hidden, rows, starts, drawn, ends, said, tuple(kept), {}, longest
+        )
 
     def step(self, numbers: torch.Generator) -> bool:
         """Let every sequence say a token; whether any goes on."""
@@ -132,7 +144,12 @@ class _Batch:
             torch.stack(likeliest).numpy().astype(np.int32),
             torch.stack(probabilities).numpy(),
             torch.stack(hidden).numpy(),
+            self.read.get(row),
         )
+
+    def end(self) -> None:
+        """Let those leave that are left."""
+        self._leave(torch.ones(len(self.rows), dtype=torch.bool))
 
     def _read(self, tokens: Tensor) -> None:
         slots = torch.arange(self.cache.length + 1)
@@ -144,9 +161,23 @@ class _Batch:
         self.hidden = hidden[:, 0]
 
     def _keep(self, going: Tensor) -> None:
+        self._leave(~going)
         self.cache.keep(going)
         self.rows, self.starts = self.rows[going], self.starts[going]
         self.temperatures = self.temperatures[going]
+
+    def _leave(self, leaving: Tensor) -> None:
+        if not self.kept:
+            return
+        for row in torch.nonzero(leaving)[:, 0].tolist():
+            number = int(self.rows[row])
+            slots = slice(int(self.starts[row]), self.longest + len(self.said[number]) - 1)
+            keys, values = (
+                torch.stack([tensor[layer, row, :, slots] for layer in self.kept])
+                for tensor in (self.cache.keys, self.cache.values)
+            )
+            both = torch.stack((keys, values))  # [2, layers, kv heads, n, D]
+            self.read[number] = both.movedim(3, 0).half().contiguous().numpy()
 
 
 def _chosen(

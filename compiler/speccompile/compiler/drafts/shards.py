@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from speccompile.compiler.drafts.decoder import Decoder
 from speccompile.compiler.drafts.responses import Response, respond
+from speccompile.compiler.drafts.target_caches import TargetCaches
 
 __all__ = ["BATCH", "Shards", "read_responses", "write_responses"]
 
@@ -66,18 +67,31 @@ class Shards:
         return [batch.path.name for batch in self._batches]
 
     def generate(
-        self, decoder: Decoder, ends: Sequence[int], report: Callable[[int, int], None]
+        self,
+        decoder: Decoder,
+        ends: Sequence[int],
+        report: Callable[[int, int], None],
+        caches: TargetCaches | None = None,
     ) -> int:
         """Answer what has not been answered; `report` is told batches done and tokens said, which
-        are returned too."""
+        are returned too. What the decoder read by then is kept in `caches`."""
+        kept = caches.layers if caches else ()
         self.folder.mkdir(parents=True, exist_ok=True)
         said = 0
         for number, (prompts, path, seed) in enumerate(self._batches):
             if not path.exists():
                 temperatures = [_HALF[row % 2] * (not self.greedy) for row in range(len(prompts))]
                 responses = respond(
-                    decoder, prompts, temperatures, length=self.length, ends=ends, seed=seed
+                    decoder,
+                    prompts,
+                    temperatures,
+                    length=self.length,
+                    ends=ends,
+                    seed=seed,
+                    kept=kept,
                 )
+                if caches:
+                    caches.keep(responses)
                 said += sum(len(response.tokens) for response in responses)
                 write_responses(path, responses)
             report(number + 1, said)

@@ -1,7 +1,7 @@
 """What a target's cache holds of the texts that a student learns from, kept on disk.
 
 A student that works in the target's cache needs that of every text, every time it reads it. To make
-it is several times the student's own work, so it is made once.
+it is several times the student's own work, so it is made once: while the target answers, or later.
 """
 
 from __future__ import annotations
@@ -57,6 +57,12 @@ class TargetCaches:
             report(len(found), len(responses))
         return found
 
+    def keep(self, responses: Sequence[Response]) -> None:
+        """What the target read while it answered, `read` of at most as many as a file has."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        read = [each.read for each in responses if each.read is not None]
+        _save(self.folder / f"{self._name(responses)}.npy", read)
+
     def _name(self, responses: Sequence[Response]) -> str:
         dtype = str(self.target.tensors["model.norm.weight"].dtype)
         texts = [each.text.tolist() for each in responses]
@@ -74,10 +80,14 @@ class TargetCaches:
             both = torch.stack((cache.keys, cache.values)).half().numpy()
             for row, at in enumerate(chosen):  # [2, layers, kv heads, n, D] by place
                 read[at] = np.moveaxis(both[:, :, row, :, : len(texts[at])], 3, 0)
-        partial = path.with_suffix(".partial")
-        with partial.open("wb") as file:
-            np.save(file, np.concatenate([read[at] for at in range(len(texts))]))
-        partial.replace(path)
+        _save(path, [read[at] for at in range(len(texts))])
+
+
+def _save(path: Path, read: Sequence[NDArray[np.float16]]) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("wb") as file:
+        np.save(file, np.concatenate(read))
+    partial.replace(path)
 
 
 @torch.no_grad()
