@@ -144,7 +144,7 @@ _REPORT: dict[str, Any] = {
     "validation": {
         "cost_ms": {"target": {"1": 31.0, "2": 32.0}, "draft": {"1": 7.0, "2": 8.0}},
         "lossless": True,
-        "differing_prompts": [],
+        "differing_prompts": {},
         "compared_tokens": 512,
         "acceptance": [0.97, 0.9],
         "tested_proposals": [210, 205],

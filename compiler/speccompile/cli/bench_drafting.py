@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import click
 
+from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.runner import DRAFT_LENGTH, Runner
 
 __all__ = ["Drafting", "drafters", "own_draft", "speculation"]
@@ -49,7 +50,7 @@ def own_draft(runner: Runner, draft: str | None, length: int | None) -> Drafting
         if draft:
             raise click.UsageError("--variants needs a draft, not --draft none")
         kind = drafters(runner)[0]
-    if length is None and kind in (defaults.draft, runner.usual_draft):
+    if length is None and engine_name(kind) == engine_name(defaults.draft):
         length = defaults.draft_length
     length = length or DRAFT_LENGTH
     return Drafting(kind, length, f"{kind} draft but where named otherwise; fixed is K={length}")

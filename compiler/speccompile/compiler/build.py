@@ -185,10 +185,11 @@ def _prompts(recipe: Recipe) -> list[str]:
 def _measurements(recipe: Recipe, manifest: Manifest, validated: Mapping[str, Any]) -> Measurements:
     """What validation showed, and what follows from it; a failed gate fails the build."""
     if not validated["lossless"]:
+        draft, prompts = next(iter(validated["differing_prompts"].items()))
         raise SpeccompileError(
-            f"{recipe.name}: speculative output differs from plain decoding on "
-            f"{len(validated['differing_prompts'])} prompts, first on "
-            f"{validated['differing_prompts'][0]!r:.60}; choose another engine in engine.cpu"
+            f"{recipe.name}: with the draft {draft}, output differs from plain decoding on "
+            f"{len(prompts)} prompts, first on {prompts[0]!r:.60}; choose another engine in "
+            "engine.cpu"
         )
     acceptance: tuple[float, ...] = tuple(validated["acceptance"])
     experts = {name: tuple(found["acceptance"]) for name, found in validated["experts"].items()}

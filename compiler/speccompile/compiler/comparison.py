@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from speccompile.compiler.assemble import Candidate, choose
-from speccompile.compiler.stages.validate import LONGEST_DRAFT
+from speccompile.compiler.default_draft import LONGEST_DRAFT
 from speccompile.runtime.costmodel import Costs, best_draft_length, predicted_speedup
 
 __all__ = [

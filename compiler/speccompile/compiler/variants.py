@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from speccompile.compiler.default_draft import LONGEST_DRAFT
 from speccompile.compiler.pipeline import plan
 from speccompile.compiler.precision import MIXED, PRECISIONS
 from speccompile.compiler.recipe import ModelTable, Recipe
 from speccompile.compiler.stage import Stage, keys
-from speccompile.compiler.stages.validate import LONGEST_DRAFT
 from speccompile.runtime.errors import RequestError
 
 __all__ = ["MEASURE_STAGE", "ROLES", "Role", "Variant", "plan_variants", "variants"]

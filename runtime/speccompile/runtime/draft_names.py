@@ -18,8 +18,9 @@ _PATTERN = "[a-z0-9][a-z0-9_-]{0,31}"
 
 
 def engine_name(draft: str) -> str:
-    """What the engine of a draft that is one model is called: an expert's, as the expert."""
-    return "draft" if draft == "model" else draft
+    """What the engine is called that a draft rests on where it is one model, an expert or not, or
+    one that takes turns with the text."""
+    return "draft" if draft in ("model", "hedge") else draft
 
 
 def expert_refusal(name: str) -> str | None:

@@ -18,14 +18,14 @@ from speccompile.runtime.records import LATER, parse_record, record_bytes, requi
 __all__ = ["Defaults", "Measurements", "parse_measurements", "unmeasured"]
 
 
-_DEFAULTS = ("model", "ngram", "none")
+_DEFAULTS = ("model", "hedge", "ngram", "none")
 
 
 @dataclass(frozen=True)
 class Defaults:
     """What drafts, and how many tokens a round, when the caller does not say.
 
-    `draft` is "model", "ngram", "none" or an expert of the manifest.
+    `draft` is "model", "hedge", "ngram", "none" or an expert of the manifest.
     """
 
     draft: str

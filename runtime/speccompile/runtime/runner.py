@@ -30,7 +30,6 @@ from speccompile.runtime.source_session import SourceSession
 from speccompile.runtime.speculation import asked_models, make_controller, make_draft
 from speccompile.runtime.text import TextStream
 from speccompile.runtime.translator import Translator
-from speccompile.runtime.tuned import PREDICTOR_FILE
 
 if TYPE_CHECKING:
     from speccompile.runtime.device_engines import DeviceEngines, OpenPlans
@@ -128,17 +127,11 @@ class Runner:
 
     @property
     def usual_draft(self) -> str:
-        """Who drafts unless it is said: as measured, but on a GPU the draft for an expert.
-
-        On a CPU one model shares the work with the text, whose guesses are free ("hedge"), unless
-        the artifact is tuned to that model, or the text begins anew behind a source.
-        """
+        """Who drafts unless it is said: as measured, but on a GPU, where nobody takes turns and
+        experts have no plans, the model for any that rests on one."""
         usual = self.measurements.defaults.draft
-        if self.placement:
-            return "model" if usual in self.manifest.experts else usual
-        alone = bool(self.manifest.experts) or self.reads_source
-        tuned = PREDICTOR_FILE in self.measurements.files
-        return "hedge" if usual == "model" and not (alone or tuned) else usual
+        rests = usual == "hedge" or usual in self.manifest.experts
+        return "model" if self.placement and rests else usual
 
     def models(self, draft: str) -> tuple[str, ...]:
         """The models that a draft asks, of the `roles` where it is there; see `asked_models`."""

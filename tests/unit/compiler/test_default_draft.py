@@ -8,6 +8,7 @@ import pytest
 
 from speccompile.compiler.default_draft import default_draft
 from speccompile.runtime.costmodel import Costs
+from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.measurements import Defaults
 from tests.unit.runtime.test_manifest import CODE, DRAFT, MANIFEST, TARGET
 
@@ -43,3 +44,16 @@ def test_a_fixed_length_is_kept_and_judged_as_it_is() -> None:
     fixed = {"draft": 2, "code": 1}
     assert default_draft(EXPERTS, costs, acceptance, fixed) == Defaults("model", 2)
     assert default_draft(EXPERTS, costs, acceptance, fixed | {"code": 2}) == Defaults("code", 2)
+
+
+def test_the_text_takes_turns_with_a_single_model_that_nothing_is_tuned_to() -> None:
+    costs, acceptance = {"target": FLAT, "draft": {1: 1.0}}, {"draft": (0.9,)}
+    only = replace(MANIFEST, engines={"target": TARGET, "draft": DRAFT})
+
+    def chosen(manifest: Manifest, **tuned: bool) -> str:
+        return default_draft(manifest, costs, acceptance, {"draft": 1}, **tuned).draft
+
+    assert chosen(only) == "hedge"
+    assert chosen(only, tuned=True) == "model"
+    source = replace(only, model=replace(only.model, start_token_id=0))
+    assert chosen(source) == "model"  # the answer repeats nothing of it

@@ -117,7 +117,7 @@ def test_without_experts_the_record_is_as_it_was_before_there_were_any() -> None
         ({"experts": {"code": (1.5,)}}, "experts['code'][0] must be at most 1, not 1.5"),
         (
             {"defaults": Defaults("math", 3)},
-            "defaults.draft must be one of model, ngram, none, chat, code, not 'math'",
+            "defaults.draft must be one of model, hedge, ngram, none, chat, code, not 'math'",
         ),
         ({"defaults": Defaults("chat", 3)}, "cost_ms['chat'] is missing, though a model drafts"),
     ],

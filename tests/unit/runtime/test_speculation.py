@@ -160,20 +160,17 @@ def test_a_hedge_knows_what_its_only_model_costs(
     assert given == [[3 * 4.0 / 10.0]]
 
 
-def test_a_model_and_the_text_draft_in_turns_unless_it_is_said(
+def test_who_drafts_by_default_is_what_was_measured_and_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give_tables(monkeypatch)
     runner = Runner.open(write_artifact(tmp_path / "tiny", {}))
-    for usual, drafts in (("none", "none"), ("ngram", "ngram"), ("model", "hedge")):
+    for usual in ("none", "ngram", "model", "hedge"):
         runner.measurements = replace(runner.measurements, defaults=Defaults(usual, 3))
-        assert runner.usual_draft == drafts
+        assert runner.usual_draft == usual
     asked = Request(24)
     said = list(runner.session().generate(PROMPT, asked))
     assert said == list(runner.session("none").generate(PROMPT, asked))
-    several = Runner.open(write_artifact(tmp_path / "several", {}, ("code", "chat")))
-    several.measurements = replace(several.measurements, defaults=Defaults("model", 3))
-    assert several.usual_draft == "model"
 
 
 def test_experts_have_no_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from speccompile.compiler.stages.validate import LONGEST_DRAFT
+from speccompile.compiler.default_draft import LONGEST_DRAFT
 from speccompile.runtime.costmodel import plain_step_ms, predicted_speedup, step_ms
 from speccompile.runtime.draft_names import engine_name
 from speccompile.runtime.manifest import Manifest

@@ -13,18 +13,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from speccompile.compiler.default_draft import LONGEST_DRAFT, takes_turns
 from speccompile.compiler.stages.measure import timed_context
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.draft_names import UNITED
+from speccompile.runtime.manifest import Manifest
 from speccompile.runtime.runner import Runner
 from speccompile.runtime.session import Request
 from speccompile.runtime.statistics import Statistics
 from speccompile.runtime.timing import time_rows
 
-__all__ = ["LONGEST_DRAFT", "VALIDATE_FILE", "run"]
+__all__ = ["VALIDATE_FILE", "run"]
 
 VALIDATE_FILE = "validate.json"
-LONGEST_DRAFT = 8
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
@@ -34,8 +35,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     runner = Runner(artifact, threads=settings["threads"])
     experts = artifact.manifest.experts
     draft = "model" if "draft" in artifact.manifest.engines else "ngram"
-    counted = {kind: _Counts() for kind in (draft, *experts, *_mixed(runner))}
-    differing: list[str] = []
+    counted = {kind: _Counts() for kind in (draft, *experts, *_mixed(artifact.manifest))}
+    differing: dict[str, list[str]] = {}
     compared = 0
     prompts = settings["prompts"]
     for number, text in enumerate(prompts, start=1):
@@ -46,8 +47,8 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         for kind, counts in counted.items():
             actual, statistics = _generate(runner, kind, prompt, settings["tokens"])
             counts.add(statistics)
-            if actual != expected and text not in differing:
-                differing.append(text)
+            if actual != expected:
+                differing.setdefault(kind, []).append(text)
     settings["report"]("timing steps of the pair")
     # Measured again, now that both are open as they will be served, and in turn.
     engines = {role: runner.engine(role) for role in artifact.manifest.engines}
@@ -66,12 +67,11 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
     (folder / VALIDATE_FILE).write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
-def _mixed(runner: Runner) -> tuple[str, ...]:
+def _mixed(manifest: Manifest) -> tuple[str, ...]:
     """Those that ask more than one, of what drafts by default or is there to be chosen."""
-    if runner.manifest.experts:
+    if manifest.experts:
         return UNITED
-    shared = "draft" in runner.manifest.engines and not runner.reads_source
-    return ("hedge",) if shared else ()
+    return ("hedge",) if takes_turns(manifest) else ()
 
 
 @dataclass

@@ -43,15 +43,17 @@ def defaults(
     costs: Mapping[str, Costs],
     acceptance: Mapping[str, Sequence[float]],
     before: Defaults,
+    *,
+    tuned: bool,
 ) -> Defaults:
-    """As a build chooses them: a length that the recipe fixes stays, and so do n-grams.
+    """As a build chooses them, but for a model that a predictor is `tuned` to: a length that the
+    recipe fixes stays, and so do n-grams.
 
     `acceptance` is that of every draft, by the name of its engine.
     """
-    lengths = _fixed_lengths(manifest)
-    if not manifest.drafts or (not manifest.experts and lengths["draft"] is not None):
+    if not manifest.drafts:
         return before
-    return default_draft(manifest, costs, acceptance, lengths)
+    return default_draft(manifest, costs, acceptance, _fixed_lengths(manifest), tuned=tuned)
 
 
 def best_tree(

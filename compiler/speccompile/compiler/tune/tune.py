@@ -116,7 +116,11 @@ def tune(
         acceptance=acceptance,
         experts=experts,
         defaults=defaults(
-            runner.manifest, costs, {"draft": acceptance, **experts}, before.defaults
+            runner.manifest,
+            costs,
+            {"draft": acceptance, **experts},
+            before.defaults,
+            tuned=bool(predictor),
         ),
     )
     figures = _document(runner.artifact, conditions, found)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from speccompile.compiler.default_draft import LONGEST_DRAFT
 from speccompile.compiler.report.verdict import judge
-from speccompile.compiler.stages.validate import LONGEST_DRAFT
 from speccompile.runtime.manifest import EngineInfo, Manifest, ModelInfo, Requirements
 from speccompile.runtime.measurements import Defaults, Measurements
 

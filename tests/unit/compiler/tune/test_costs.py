@@ -41,17 +41,26 @@ def test_padded_steps_have_the_cost_of_what_they_are_padded_to(
 def test_the_length_follows_from_the_costs_unless_the_recipe_says_it(runner: Runner) -> None:
     manifest, before = runner.manifest, Defaults("model", 7)
     table = {"target": TARGET, "draft": DRAFT}
-    assert defaults(manifest, table, {"draft": (0.9,)}, before) == Defaults("model", 3)
-    assert defaults(manifest, table, {"draft": (0.01,)}, before) == Defaults("none", 0)
+
+    def told(manifest: Manifest, share: float, *, tuned: bool = False) -> Defaults:
+        return defaults(manifest, table, {"draft": (share,)}, before, tuned=tuned)
+
+    assert told(manifest, 0.9) == Defaults("hedge", 3)
+    assert told(manifest, 0.9, tuned=True) == Defaults("model", 3)
+    assert told(manifest, 0.01) == Defaults("none", 0)
     fixed = replace(manifest, provenance={"recipe": {"draft": {"length": 7}}})
-    assert defaults(fixed, table, {"draft": (0.01,)}, before) == before
+    assert told(fixed, 0.01) == Defaults("hedge", 7)
+    assert told(fixed, 0.01, tuned=True) == Defaults("model", 7)
     experts = {"code": manifest.engines["draft"], **manifest.engines}
     several = _with(fixed, experts)
     figures = {"draft": (0.01,), "code": (0.9,)}
-    assert defaults(several, {**table, "code": DRAFT}, figures, before) == Defaults("code", 3)
+    dear = {**table, "code": DRAFT}
+    assert defaults(several, dear, figures, before, tuned=True) == Defaults("code", 3)
     alone: dict[str, EngineInfo] = {"target": manifest.engines["target"]}
     lookup = Defaults("ngram", 4)
-    assert defaults(_with(manifest, alone), {"target": TARGET}, {"draft": (0.9,)}, lookup) == lookup
+    costs = {"target": TARGET}
+    found = defaults(_with(manifest, alone), costs, {"draft": (0.9,)}, lookup, tuned=False)
+    assert found == lookup
 
 
 def test_a_tree_is_no_larger_than_costs_were_measured() -> None:
