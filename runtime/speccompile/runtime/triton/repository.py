@@ -20,6 +20,7 @@ from string import Template
 
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.errors import RequestError, SpeccompileError
+from speccompile.runtime.publish import sync_paths, sync_tree
 
 __all__ = ["write_model"]
 
@@ -31,10 +32,10 @@ def write_model(
 ) -> Path:
     """Add a version of a model, by default named as the artifact; returns its folder.
 
-    The server finds the whole version or none: its folder gets its name when all is written, and
-    the copy is checked as every artifact is, except for whether it can run on this host. Raises
-    ArtifactError for one that is not whole, RequestError for a name that is no model's and for a
-    version that is there, SpeccompileError where the disk refuses.
+    The server finds the whole version or none: its folder gets its name when all of it is on the
+    disk, and the copy is checked as every artifact is, except for whether it can run on this host.
+    Raises ArtifactError for one that is not whole, RequestError for a name that is no model's and
+    for a version that is there, SpeccompileError where the disk refuses.
     """
     opened = open_artifact(artifact, check=False, on_cpu=False)
     name = name or opened.manifest.name
@@ -54,7 +55,9 @@ def write_model(
         open_artifact(copy, on_cpu=False)
         (staging / _MODEL).write_bytes(_source(_MODEL).read_bytes())
         _write_config(model, name)
+        sync_tree(staging)
         staging.rename(destination)
+        sync_paths([model])
     except OSError as error:
         raise SpeccompileError(f"{destination} cannot be written: {error.strerror}") from error
     return destination
