@@ -35,7 +35,7 @@ def tiny_engine(
     """What `open_engine` takes to run a tiny model with weights of this precision."""
     write_weights(model.config, model.read, precision, folder)
     graph = build_contract(model.config, Weights(folder), capacity)
-    return lowered(graph, model.config, backend, folder, capacity, precision, min_rows)
+    return lowered(graph, model.config, backend, folder, capacity, min_rows)
 
 
 def sharing_engine(
@@ -56,12 +56,11 @@ def lowered(
     backend: Backend,
     folder: Path,
     capacity: int,
-    precision: str = "fp32",
     min_rows: int = 1,
     layers: Sequence[int] = (),
 ) -> tuple[EngineInfo, Path]:
     """Lower a contract in place and keep it in a folder."""
-    run_passes(graph, lowering(backend, precision, layers=layers))
+    run_passes(graph, lowering(backend, layers=layers))
     ir.save(graph, folder / "model.onnx", external_data="model.onnx.data")
     return engine_info(config, backend, capacity, min_rows), folder / "model.onnx"
 

@@ -61,7 +61,7 @@ def lowered(
     def lower(backend: Backend, precision: Precision) -> Lowered:
         contract = contract_of(precision)
         model, graph = contract.graph(), tmp_path_factory.mktemp(backend) / "model.onnx"
-        run_passes(model, lowering(backend, precision))
+        run_passes(model, lowering(backend))
         ir.save(model, graph, external_data="model.onnx.data")
         config = contract.tiny.config
         info = EngineInfo(
@@ -174,6 +174,18 @@ def test_a_full_cache_refuses_rows_and_stays_usable(
         engine.step([1, 2])
     assert engine.length == 95
     assert _relative_error(engine.step(tokens[-1:]), case.expected[-1:]) <= TOLERANCE
+
+
+def test_without_the_operators_an_engine_says_how_to_have_them(
+    lowered: Callable[[Backend, Precision], Lowered],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = lowered("onnxruntime", "fp16")
+    monkeypatch.setenv("SPECCOMPILE_CACHE", str(tmp_path))
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    with pytest.raises(EngineError, match=r"\A.*model\.onnx: .* need a C compiler, .* in \$CC\Z"):
+        case.open()
 
 
 @BACKENDS

@@ -193,11 +193,11 @@ def test_contracts_are_kept_where_asked(
 
 
 def test_a_budget_is_refused_with_what_takes_it(models: Models, build_of: Builder) -> None:
-    config = tiny("llama").config
+    config, engines = tiny("llama").config, ["openvino", "onnxruntime"]
     sizes = {
-        "target weights": weight_bytes(config, "fp16", {}),
+        "target weights": weight_bytes(config, "fp16", {}, engines),
         "target cache": cache_bytes(config, 256 + 32),
-        "draft weights": weight_bytes(config, "int8", {}),
+        "draft weights": weight_bytes(config, "int8", {}, engines),
         "draft cache": cache_bytes(config, SHORT),
     }
     listing = ", ".join(f"{name} {size / 1e9:.3g}" for name, size in sizes.items())
@@ -208,7 +208,7 @@ def test_a_budget_is_refused_with_what_takes_it(models: Models, build_of: Builde
             seen,
             target={"source": models.plain},
             draft={"source": models.padded},
-            engine={"memory_gb": 0.0005},
+            engine={"memory_gb": 0.0005, "cpu": engines},
         )
     assert str(refused.value) == (
         f"engine.memory_gb is 0.0005, but the artifact takes {total:.3g} GB ({listing}); "

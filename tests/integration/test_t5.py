@@ -105,7 +105,7 @@ def test_what_an_engine_cannot_do_is_one_line(opened: Opened, tmp_path: Path) ->
     with pytest.raises(
         LoweringError, match=r"\AOpenVINO's paged attention adds no position bias.*"
     ):
-        run_passes(contract, lowering("openvino", "fp32"))
+        run_passes(contract, lowering("openvino"))
 
 
 @pytest.fixture(scope="module")
@@ -311,8 +311,8 @@ def _open(model: TinyT5, folder: Path) -> Opened:
     write_weights(model.config, model.read, "fp32", folder)
     weights = Weights(folder)
     graphs = {
-        "model": (build_contract(model.config, weights, CAPACITY), lowering("onnxruntime", "fp32")),
-        "encoder": (build_encoder(model.config, weights), encoder_lowering("fp32")),
+        "model": (build_contract(model.config, weights, CAPACITY), lowering("onnxruntime")),
+        "encoder": (build_encoder(model.config, weights), encoder_lowering()),
     }
     for name, (graph, passes) in graphs.items():
         run_passes(graph, passes)

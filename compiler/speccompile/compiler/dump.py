@@ -32,13 +32,9 @@ def dump_graphs(recipe: Recipe, results: Mapping[str, StageResult], folder: Path
     `results` are those of the build's stages. Raises OSError where the folder cannot be written.
     """
     written: list[Path] = []
-    for role, table in recipe.models.items():
+    for role in recipe.models:
         lowerings = {
-            backend: lowering(
-                backend,
-                table.precision,
-                read_token_ids(results[f"lower {role} {backend}"].folder),
-            )
+            backend: lowering(backend, read_token_ids(results[f"lower {role} {backend}"].folder))
             for backend in recipe.engine.cpu
         } | _plan_lowering(recipe, results, role)
         for name, passes in lowerings.items():

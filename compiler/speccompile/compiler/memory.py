@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from speccompile.compiler.decoder import DecoderConfig, tensor_shapes
@@ -11,20 +11,28 @@ from speccompile.runtime.errors import SpeccompileError
 
 __all__ = ["cache_bytes", "check_budget", "weight_bytes"]
 
-# Both CPU engines compute in fp32, and hold 16-bit weights converted; int8 ones stay bytes.
-_BYTES_HELD = {"fp32": 4, "fp16": 4, "bf16": 4, "int8": 1}
+_BYTES_HELD = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
 
 
 def weight_bytes(
-    config: DecoderConfig, precision: str, layers: Mapping[str, str], *, head_rows: int = 0
+    config: DecoderConfig,
+    precision: str,
+    layers: Mapping[str, str],
+    engines: Sequence[str],
+    *,
+    head_rows: int = 0,
 ) -> int:
-    """The weights of an open engine; `precision` and `layers` as in `tensor_precisions`.
+    """The weights of an open engine, of those `engines` that takes most; `precision` and `layers`
+    as in `tensor_precisions`.
 
     A head of `head_rows` tokens, other than 0, is a matrix of its own.
     """
+    # OpenVINO computes in fp32, and holds 16-bit weights converted.
+    least = 4 if "openvino" in engines else 0
+    held = {kind: size if size == 1 else max(size, least) for kind, size in _BYTES_HELD.items()}
     shapes = tensor_shapes(config)
     precisions = tensor_precisions(config, precision, layers)
-    sizes = {name: prod(shapes[name]) * _BYTES_HELD[kind] for name, kind in precisions.items()}
+    sizes = {name: prod(shapes[name]) * held[kind] for name, kind in precisions.items()}
     if head_rows:
         whole = "model.embed_tokens.weight" if config.tied_embeddings else "lm_head.weight"
         restricted = sizes[whole] * head_rows // config.vocab_size

@@ -169,11 +169,7 @@ class _Role:
             "threads": threads,
             "shares_cache": self.shares_cache,
         }
-        lowered = {
-            "backend": backend,
-            "precision": self.table.precision,
-            "layers": self.layers,
-        }
+        lowered = {"backend": backend, "layers": self.layers}
         chosen = [stage.name for stage in _vocabulary(self.recipe, role)]
         return [
             _stage(lower, "lower", [export, quantize, *chosen], lowered),

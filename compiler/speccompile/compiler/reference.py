@@ -14,6 +14,7 @@ from speccompile.compiler.contract_file import open_contract
 from speccompile.plugins.tree import ancestors, depths
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
+from speccompile.runtime.engines.onnxruntime_session import load_operators
 from speccompile.runtime.engines.ort import ort
 from speccompile.runtime.errors import EngineError
 
@@ -128,6 +129,7 @@ def _open(graph: Path, weights: Path, threads: int) -> ort.InferenceSession:
     # What is converted in a step is given back after its use: an arena would keep it.
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry(_WEIGHTS_FOLDER_OPTION, str(weights.absolute()))
+    load_operators(options)  # of graphs that are lowered in part
     try:
         model = open_contract(graph, weights)
         _convert_late(model.graph)

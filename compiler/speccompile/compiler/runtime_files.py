@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import IO
+
+from speccompile.plugins.cpu.library import LIBRARY, CpuLibraryError, cpu_library
+from speccompile.runtime.user_cache import default_cache
 
 __all__ = ["package_files", "runtime_files", "write_archive"]
 
@@ -23,6 +27,7 @@ def runtime_files() -> Iterator[tuple[PurePosixPath, bytes]]:
     """Every file with its path below a folder of ``sys.path``."""
     for package in _PACKAGES:
         yield from package_files(package)
+    yield from _operators()
     for command in _COMMANDS:
         file = _folder("speccompile.cli") / f"{command}.py"
         yield PurePosixPath("speccompile/cli") / file.name, file.read_bytes()
@@ -32,9 +37,17 @@ def package_files(package: str) -> Iterator[tuple[PurePosixPath, bytes]]:
     """Those of an installed package, data included, as `runtime_files` gives them."""
     root = _folder(package)
     for file in root.rglob("*"):
-        if file.is_file() and file.suffix != ".pyc":
+        if file.is_file() and file.suffix not in (".pyc", ".so"):
             name = PurePosixPath(package.replace(".", "/")) / file.relative_to(root).as_posix()
             yield name, file.read_bytes()
+
+
+def _operators() -> Iterator[tuple[PurePosixPath, bytes]]:
+    """Those for the CPU, compiled: hosts that run artifacts need no compiler. A host without one
+    builds for OpenVINO alone, which does not use them."""
+    with suppress(CpuLibraryError):
+        library = cpu_library(default_cache() / "operators")
+        yield PurePosixPath("speccompile/plugins/cpu") / LIBRARY, library.read_bytes()
 
 
 def write_archive(file: IO[bytes], members: Iterable[tuple[PurePosixPath, bytes]]) -> None:

@@ -28,11 +28,13 @@ _EXTRAS = ("grammar", "signing", "cuda", "tensorrt-rtx")
 
 _SAME = ("Version", "License-Expression", "Requires-Python")
 """What its metadata and ours have in common."""
+_TAG = "py3-none-manylinux_2_17_x86_64"
+"""No Python's in particular, and of libc what `nm -D` of the operators shows."""
 _WHEEL = """\
 Wheel-Version: 1.0
 Generator: speccompile {version}
-Root-Is-Purelib: true
-Tag: py3-none-any
+Root-Is-Purelib: false
+Tag: {tag}
 """
 _ENTRY_POINTS = """\
 [console_scripts]
@@ -42,7 +44,7 @@ speccompile-run = speccompile.cli.run:main
 
 def wheel_name() -> str:
     """The name of the file."""
-    return f"{_stem()}-py3-none-any.whl"
+    return f"{_stem()}-{_TAG}.whl"
 
 
 def write_wheel(folder: Path) -> Path:
@@ -50,7 +52,7 @@ def write_wheel(folder: Path) -> Path:
     info = PurePosixPath(f"{_stem()}.dist-info")
     metadata = {
         "METADATA": _metadata(),
-        "WHEEL": _WHEEL.format(version=distribution("speccompile").version),
+        "WHEEL": _WHEEL.format(version=distribution("speccompile").version, tag=_TAG),
         "entry_points.txt": _ENTRY_POINTS,
         "licenses/LICENSE": _license(),
     }

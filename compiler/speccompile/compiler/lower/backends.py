@@ -21,13 +21,12 @@ from speccompile.compiler.lower.half_precision import HALF_PRECISION
 from speccompile.compiler.lower.insert_verify import insert_verify
 from speccompile.compiler.lower.int8_for_tensorrt import INT8_TABLES, UNROUNDED_INPUTS
 from speccompile.compiler.lower.last_rows import LAST_ROWS
-from speccompile.compiler.lower.matmul_nbits import MATMUL_NBITS
 from speccompile.compiler.lower.paged_attention import PAGED_ATTENTION
+from speccompile.compiler.lower.panels import PANELS
 from speccompile.compiler.lower.passes import Pass
 from speccompile.compiler.lower.restrict_head import restrict_head
 from speccompile.compiler.lower.softcapped_attention import SOFTCAPPED_ATTENTION
 from speccompile.compiler.lower.tree_mask import TREE_MASK_PASS
-from speccompile.compiler.lower.turn_weights import TURN_WEIGHTS
 from speccompile.plugins.schema import Rule
 
 __all__ = ["Library", "encoder_lowering", "lowering", "plan_lowering"]
@@ -37,11 +36,10 @@ Library = Literal["tensorrt", "tensorrt_rtx"]
 
 def lowering(
     backend: str,
-    precision: str,
     token_ids: NDArray[np.int32] | None = None,
     layers: Sequence[int] = (),
 ) -> Sequence[Pass]:
-    """The passes for `backend` ("openvino" or "onnxruntime") and weights of `precision`.
+    """The passes for `backend`, "openvino" or "onnxruntime".
 
     With `token_ids`, the head computes no other tokens; a draft made of `layers` of its target has
     the caches of these.
@@ -51,14 +49,13 @@ def lowering(
     if backend == "openvino":
         attention = [SOFTCAPPED_ATTENTION, PAGED_ATTENTION]
         return [*head, FUSE_PROJECTIONS, *attention, LAST_ROWS, *caches]
-    passes = [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, TURN_WEIGHTS, *caches]
-    return [*passes, MATMUL_NBITS] if precision in ("int8", "mixed") else passes
+    return [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, PANELS, *caches]
 
 
-def encoder_lowering(precision: str) -> Sequence[Pass]:
+def encoder_lowering() -> Sequence[Pass]:
     """The passes for an encoder, which ONNX Runtime alone runs. It runs once, over many rows:
     projections that read the same are left apart."""
-    return [TURN_WEIGHTS, MATMUL_NBITS] if precision in ("int8", "mixed") else [TURN_WEIGHTS]
+    return [PANELS]
 
 
 def plan_lowering(

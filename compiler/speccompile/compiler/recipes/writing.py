@@ -39,8 +39,9 @@ def recipe_text(target: Checkpoint, draft: Checkpoint | None, file: Path) -> str
     """
     name = recipe_name(target.provenance.source)
     used = [target, draft or target]
+    engines = ("onnxruntime",) if target.config.encoder else ("openvino", "onnxruntime")
     held = sum(
-        weight_bytes(model.config, precision, {})
+        weight_bytes(model.config, precision, {}, engines)
         for model, precision in zip(used, _BYTES, strict=True)
     )
     drafted = f"drafted by {_title(draft)}" if draft else "drafted by its own weights"
@@ -54,7 +55,7 @@ def recipe_text(target: Checkpoint, draft: Checkpoint | None, file: Path) -> str
         gigabytes=f"{held / 1e9:.2g}",
         context=_context(used),
         longest=min(model.config.context_length for model in used),
-        engines='["onnxruntime"]' if target.config.encoder else '["openvino", "onnxruntime"]',
+        engines=json.dumps(engines),
     )
 
 

@@ -32,6 +32,7 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
             model.config,
             stored["precision"],
             dict(stored["layers"] or {}),
+            settings["engines"],
             head_rows=stored["vocabulary"],
         )
         if not stored["shares_cache"]:

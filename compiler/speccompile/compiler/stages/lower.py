@@ -51,7 +51,7 @@ def read_token_ids(folder: Path) -> NDArray[np.int32] | None:
 
 
 def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -> None:
-    """Settings: `backend`, `precision`, and the target's `layers` that a shared draft is made of,
+    """Settings: `backend`, and the target's `layers` that a shared draft is made of,
     else none. The inputs are an `export` and a `quantize` stage, and the
     `vocabulary` of a draft that is to have one of its own."""
     exported, quantized, *vocabulary = inputs.values()
@@ -59,11 +59,11 @@ def run(folder: Path, inputs: Mapping[str, Path], settings: Mapping[str, Any]) -
         shutil.copyfile(chosen / TOKEN_IDS_FILE, folder / TOKEN_IDS_FILE)
     model = open_contract(exported / CONTRACT_FILE, quantized)
     token_ids = read_token_ids(folder)
-    passes = lowering(settings["backend"], settings["precision"], token_ids, settings["layers"])
+    passes = lowering(settings["backend"], token_ids, settings["layers"])
     counts = run_passes(model, passes)
     ir.save(model, folder / GRAPH_FILE, external_data=GRAPH_WEIGHTS_FILE)
     if (exported / ENCODER_FILE).exists():
         encoder = open_contract(exported / ENCODER_FILE, quantized)
-        run_passes(encoder, encoder_lowering(settings["precision"]))
+        run_passes(encoder, encoder_lowering())
         ir.save(encoder, folder / ENCODER_FILE, external_data=ENCODER_WEIGHTS_FILE)
     write_rewrites(folder, counts)

@@ -16,7 +16,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from speccompile.runtime.bench.graph_weights import BFLOAT16, FLOAT, FLOAT16, read_weights
+from speccompile.runtime.bench.graph_weights import (
+    BFLOAT16,
+    FLOAT,
+    FLOAT16,
+    GraphWeight,
+    read_weights,
+)
 from speccompile.runtime.bench.limit import Limit
 from speccompile.runtime.bench.run import Run
 from speccompile.runtime.engines.cache_precision import cache_number_bytes
@@ -26,10 +32,12 @@ from speccompile.runtime.runner import Runner
 __all__ = ["Ceiling", "StepBytes", "step_bytes", "step_reads"]
 
 _CONVERTED = (FLOAT, FLOAT16, BFLOAT16)
+_AS_STORED = ("PanelMatMul", 1)
 
 # Inputs of which a step reads its own rows alone.
 _TABLES = {
     ("Gather", 0),
+    ("PanelGather", 0),
     ("GroupQueryAttention", 7),
     ("GroupQueryAttention", 8),
     ("RotaryEmbedding", 1),
@@ -100,13 +108,18 @@ def step_bytes(info: EngineInfo, graph: Path) -> StepBytes:
     A sliding layer counts as one that sees the whole context. Raises EngineError for a file that
     is no graph.
     """
-    # 16-bit weights are converted when a graph is opened to compute in fp32, and fp32 ones to bf16;
-    # int8 ones stay bytes.
-    held_bytes = 4 if info.arithmetic == "fp32" else 2
     weights = sum(
-        weight.count * (held_bytes if weight.dtype in _CONVERTED else weight.number_bytes)
+        weight.count * _held_bytes(weight, info)
         for weight in read_weights(graph).values()
         if not weight.readers <= _TABLES
     )
     numbers = 2 * info.layers * info.kv_heads * info.head_dim
     return StepBytes(weights, numbers * cache_number_bytes(info))
+
+
+def _held_bytes(weight: GraphWeight, info: EngineInfo) -> int:
+    """Of a number: but for our own operators, 16-bit weights are converted when a graph is opened
+    to compute in fp32, and fp32 ones to bf16; int8 ones stay bytes."""
+    if weight.dtype not in _CONVERTED or _AS_STORED in weight.readers:
+        return weight.number_bytes
+    return 4 if info.arithmetic == "fp32" else 2

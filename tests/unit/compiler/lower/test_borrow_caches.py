@@ -14,8 +14,8 @@ LAYERS = (1, 7)
 
 Lowering = Callable[[Sequence[int]], Sequence[Pass]]
 LOWERINGS: dict[str, Lowering] = {
-    "openvino": lambda layers: lowering("openvino", "fp16", layers=layers),
-    "onnxruntime": lambda layers: lowering("onnxruntime", "fp16", layers=layers),
+    "openvino": lambda layers: lowering("openvino", layers=layers),
+    "onnxruntime": lambda layers: lowering("onnxruntime", layers=layers),
     "plan": lambda layers: plan_lowering("tensorrt_rtx", "walk", CAPACITY, layers),
 }
 

@@ -39,7 +39,7 @@ def test_there_and_back(tmp_path: Path) -> None:
 
 
 def test_what_can_be_run_is_code() -> None:
-    for path in ("run.pyz", "speccompile_runtime-0.1.0-py3-none-any.whl"):
+    for path in ("run.pyz", "speccompile_runtime-0.1.0-py3-none-manylinux_2_17_x86_64.whl"):
         assert Layer(path, "0" * 64, 1).media_type == "application/vnd.cncf.model.code.v1.raw"
 
 

@@ -1,0 +1,1 @@
+"""Operators for ONNX Runtime on a CPU, in C; a package, so that an archive may hold it."""
