@@ -164,6 +164,12 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
+def test_a_folder_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(CpuLibraryError, match=r"file/.* cannot be written .*\$SPECCOMPILE_CACHE"):
+        cpu_library(tmp_path / "file")
+
+
 def test_what_comes_with_the_package_needs_no_compiler(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,7 +57,10 @@ def _store(path: Path, content: bytes | None) -> None:
                 new.write_bytes(content)
             new.replace(path)
     except OSError as error:
-        raise CpuLibraryError(f"{path}: cannot be written ({error.strerror})") from error
+        raise CpuLibraryError(
+            f"{path}: cannot be written ({error.strerror}): let $SPECCOMPILE_CACHE name a folder "
+            "that can, or install the wheel that artifacts carry"
+        ) from error
 
 
 def _compile(library: Path) -> None:
