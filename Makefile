@@ -7,15 +7,16 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+ARTIFACT ?= artifacts/smollm2-135m-distilled
 PROMPT ?= Write a Python function that returns the n-th Fibonacci number.
 
 .PHONY: run test coverage check style types-mypy types-pyright bench gpu-check clean
 
-run: artifacts/smollm2-135m/manifest.json
-	$(BIN)/speccompile run artifacts/smollm2-135m "$(PROMPT)"
+run: $(ARTIFACT)/manifest.json
+	$(BIN)/speccompile run $(ARTIFACT) "$(PROMPT)"
 
-artifacts/smollm2-135m/manifest.json: $(VENV)/installed
-	$(BIN)/speccompile build smollm2-135m
+$(ARTIFACT)/manifest.json: $(VENV)/installed
+	$(BIN)/speccompile build $(notdir $(ARTIFACT)) -o $(ARTIFACT)
 
 # On two processes, file by file: what the tests of a file build, they build once. They go in the
 # order of their names, in which what takes minutes comes first, not in that of their numbers of
@@ -41,8 +42,8 @@ types-mypy: $(VENV)/installed
 types-pyright: $(VENV)/installed
 	$(BIN)/pyright
 
-bench: artifacts/smollm2-135m/manifest.json
-	$(BIN)/speccompile bench artifacts/smollm2-135m
+bench: $(ARTIFACT)/manifest.json
+	$(BIN)/speccompile bench $(ARTIFACT)
 
 # On a host with an NVIDIA GPU. It installs nothing: it takes .venv where there is one, or else
 # PYTHON with what that has, such as a torch for CUDA; whatever is missing is said and skipped.

@@ -134,8 +134,10 @@ def require_comparable(runners: Sequence[Runner]) -> None:
 
 
 def has_own_draft(runner: Runner) -> bool:
-    source: str = built_from(runner, "draft").get("source", "target")
-    return source != "target"
+    """Whether it is a model by itself. One that is made of the target's layers is none: peers then
+    draft by the target's own weights in INT8, as without it."""
+    draft = runner.manifest.engines.get("draft")
+    return draft is not None and not draft.shares_cache
 
 
 def built_from(runner: Runner, role: str) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import pytest
 from speccompile.compiler.build import build
 from speccompile.compiler.cache import default_cache
 from speccompile.compiler.contract import build_contract
+from speccompile.compiler.drafts.evaluate_folder import evaluate_folder
+from speccompile.compiler.drafts.evaluation import Question
 from speccompile.compiler.execute import Observer
 from speccompile.compiler.quantize import write_weights
 from speccompile.compiler.recipe import load_recipe
@@ -164,3 +166,22 @@ def test_it_knows_the_capital_of_france(runner: Runner) -> None:
     text = "".join(runner.stream(session, prompt, Request(24, stop_tokens=stop)))
     assert "Paris" in text
     assert session.finish is Finish.STOP
+
+
+def test_the_draft_of_the_catalogue_is_right_as_often_as_its_card_says(
+    checkpoint: Checkpoint,
+) -> None:
+    """On two prompts of another kind than it learned from; one that learned nothing is never."""
+    draft = load_recipe("smollm2-135m-distilled").draft
+    assert draft
+    assert checkpoint.tokenizer.chat_template
+    questions = [Question(text, "any") for text in (_PROMPTS[0], _REPEATING)]
+    found = evaluate_folder(
+        Path(draft.source),
+        questions,
+        tokens=32,
+        depth=4,
+        cache=default_cache(),
+        progress=lambda done, total, doing: None,
+    )
+    assert found.domains["any"].positions[0] > 0.35

@@ -63,12 +63,13 @@ typedef struct {
 #define TOGETHER(ROWS) ((ROWS) <= 3 ? 4 : 2)
 #include "rows.h"
 
-// What this processor has; NULL where that is too little.
+// What this processor has; NULL where that is too little. Whatever has AVX2 has F16C, which older
+// compilers cannot ask for.
 static const Instructions *instructions(void) {
   if (__builtin_cpu_supports("avx512f"))
     return &instructions_avx512;
   const int enough = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-  return enough && __builtin_cpu_supports("f16c") ? &instructions_avx2 : NULL;
+  return enough ? &instructions_avx2 : NULL;
 }
 
 typedef struct {
@@ -95,7 +96,7 @@ static Rows *rows_of(const Instructions *with, int type) {
 // WIDTH.
 static void panels_of(const Product *p, Rows *multiply, const void *panels, size_t first, int count) {
   const float *scales = p->scales ? p->scales + first * WIDTH : NULL;
-  const size_t whole = first * WIDTH + (size_t)count * WIDTH <= p->columns;
+  const int whole = first * WIDTH + (size_t)count * WIDTH <= p->columns;
   const size_t pieces = (p->rows + AT_ONCE - 1) / AT_ONCE;
   for (size_t piece = 0; piece < pieces; piece++) {
     const size_t from = p->rows * piece / pieces, to = p->rows * (piece + 1) / pieces;

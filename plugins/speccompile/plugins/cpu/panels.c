@@ -212,7 +212,7 @@ __attribute__((visibility("default"))) Status *RegisterCustomOps(Options *option
                                                                  const ApiBase *base) {
   Api api = base->get_api(API_VERSION);
   if (!instructions())
-    return fail(api, "the processor has no AVX2, FMA and F16C");
+    return fail(api, "the processor has no AVX2 and FMA");
   Domain *domain = NULL; // sessions of any age may use it: it is never freed
   TRY(CREATE_DOMAIN(api)("speccompile.cpu", &domain));
   for (size_t i = 0; i < sizeof operators / sizeof *operators; i++)
