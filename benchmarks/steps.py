@@ -9,17 +9,20 @@ long an engine took to open, and the memory that it added.
 
 from __future__ import annotations
 
-import argparse
 import resource
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import click
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from speccompile.cli.options import threads_option
+from speccompile.cli.tables import plain_table
 from speccompile.runtime.artifact import open_artifact
 from speccompile.runtime.engine import Engine
 from speccompile.runtime.engines.opening import open_engine
@@ -29,24 +32,24 @@ from speccompile.runtime.timing import time_rows
 _ROWS = (1, 2, 4, 5, 6, 8, 16)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.steps", description=__doc__)
-    parser.add_argument("artifacts", nargs="+", type=Path)
-    parser.add_argument("--role", default="target", help="the engine: target, draft, an expert")
-    parser.add_argument("--context", type=int, default=128, help="tokens before the step")
-    parser.add_argument("--threads", type=int, default=0, help="0 is all cores")
-    options = parser.parse_args()
-    console = Console()
-    try:
-        console.print(_measured(options.artifacts, options.role, options.context, options.threads))
-    except SpeccompileError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False)
-        return 1
-    return 0
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("artifacts", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--role", default="target", show_default=True, help="Or draft, or an expert.")
+@click.option(
+    "--context",
+    type=click.IntRange(min=1),
+    default=128,
+    show_default=True,
+    help="Tokens before the step.",
+)
+@threads_option
+def main(artifacts: tuple[Path, ...], role: str, context: int, threads: int) -> None:
+    """What a step of 1 to 16 rows costs in the engines of ARTIFACTS, in turns, in milliseconds."""
+    Console().print(_measured(artifacts, role, context, threads))
 
 
-def _measured(paths: list[Path], role: str, context: int, threads: int) -> Table:
-    table = Table("engine", "opened", "memory", *map(str, _ROWS), box=None)
+def _measured(paths: Sequence[Path], role: str, context: int, threads: int) -> Table:
+    table = plain_table("engine", ">opened", ">memory", *(f">{rows}" for rows in _ROWS))
     engines, opened = dict[str, Engine](), dict[str, tuple[float, float]]()
     vocabulary = 0
     for path in paths:
@@ -79,4 +82,10 @@ def _resident() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        main(standalone_mode=False)
+    except SpeccompileError as error:
+        sys.exit(f"error: {error}")
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
