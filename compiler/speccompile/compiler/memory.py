@@ -12,6 +12,7 @@ from speccompile.runtime.errors import SpeccompileError
 __all__ = ["cache_bytes", "check_budget", "weight_bytes"]
 
 _BYTES_HELD = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}
+_CONVERTED = {"fp16": 4, "bf16": 4}  # by OpenVINO, which computes in fp32
 
 
 def weight_bytes(
@@ -27,9 +28,7 @@ def weight_bytes(
 
     A head of `head_rows` tokens, other than 0, is a matrix of its own.
     """
-    # OpenVINO computes in fp32, and holds 16-bit weights converted.
-    least = 4 if "openvino" in engines else 0
-    held = {kind: size if size == 1 else max(size, least) for kind, size in _BYTES_HELD.items()}
+    held = _BYTES_HELD | (_CONVERTED if "openvino" in engines else {})
     shapes = tensor_shapes(config)
     precisions = tensor_precisions(config, precision, layers)
     sizes = {name: prod(shapes[name]) * held[kind] for name, kind in precisions.items()}

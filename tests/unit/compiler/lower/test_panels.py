@@ -74,5 +74,14 @@ def test_a_tied_embedding_is_stored_once(tmp_path: Path) -> None:
     assert not found[40:].any()
 
 
+def test_a_matrix_of_one_column_is_written_though_turning_it_moves_nothing(tmp_path: Path) -> None:
+    config = replace(CONFIG, intermediate_size=1)
+    write(tmp_path, STORAGES["fp16"], config)
+    model = contract(tmp_path, config)
+    expected = logits(model, tmp_path)
+    run_passes(model, [PANELS])
+    np.testing.assert_allclose(logits(model, tmp_path), expected, rtol=1e-4, atol=1e-5)
+
+
 def _unpacked(panels: NDArray[np.generic]) -> NDArray[np.generic]:
     return panels.transpose(0, 2, 1).reshape(-1, panels.shape[1])
