@@ -100,7 +100,7 @@ def write_artifact(
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
     manifest = Manifest(
-        schema=5,
+        schema=6,
         name="tiny",
         compiler_version="0.1.0",
         model=ModelInfo(VOCABULARY, CONTEXT, 1, 1, 1, None, ()),

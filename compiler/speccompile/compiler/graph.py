@@ -9,10 +9,9 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import NDArray
 
-__all__ = ["CONTRIB_DOMAIN", "OPSET", "PROJECT_DOMAIN", "GraphBuilder", "declare"]
+__all__ = ["OPSET", "PROJECT_DOMAIN", "GraphBuilder", "declare"]
 
 OPSET = 24
-CONTRIB_DOMAIN = "com.microsoft"
 PROJECT_DOMAIN = "speccompile"
 
 Dimension = int | str
@@ -94,7 +93,7 @@ class GraphBuilder:
             outputs,
             nodes=self.nodes,
             initializers=list(self.initializers.values()),
-            opset_imports={"": OPSET, CONTRIB_DOMAIN: 1, PROJECT_DOMAIN: 1},
+            opset_imports={"": OPSET, PROJECT_DOMAIN: 1},
             name=name,
         )
         return ir.Model(graph, ir_version=11, producer_name="speccompile")

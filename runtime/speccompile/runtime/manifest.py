@@ -29,7 +29,7 @@ __all__ = [
     "parse_manifest",
 ]
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Of the manifest and the measurements together."""
 
 

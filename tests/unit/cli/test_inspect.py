@@ -40,7 +40,7 @@ DRAFT = replace(
     min_rows=1,
 )
 MANIFEST = Manifest(
-    schema=5,
+    schema=6,
     name="tiny [bold]model[/bold]",
     compiler_version="0.1.0",
     model=ModelInfo(512, 64, 2, 2, 16, 1, (2, 7)),
@@ -53,7 +53,7 @@ MANIFEST = Manifest(
     files={path: entry for path, entry in ENTRIES.items() if not path.startswith("reports/")},
 )
 MEASUREMENTS = Measurements(
-    schema=5,
+    schema=6,
     manifest=MANIFEST.identity,
     cost_ms={"draft": {1: 2.0, 2: 2.5}, "target": {1: 7.0, 2: 8.0, 3: 10.0}},
     acceptance=(0.75, 0.5),

@@ -205,4 +205,4 @@ def test_in_an_archive_it_is_unpacked_once(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_sources_are_package_data() -> None:
     names = {file.name for file in files("speccompile.plugins.cpu").iterdir()}
-    assert {"panels.c", "multiply.h", "rows.h", "onnxruntime.h"} <= names
+    assert {"operators.c", "panels.h", "cached_attention.h", "onnxruntime.h"} <= names

@@ -29,7 +29,7 @@ ENTRIES = {
     for path, content in CONTENTS.items()
 }
 MANIFEST = Manifest(
-    schema=5,
+    schema=6,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 64, 2, 2, 16, 1, (2,)),
@@ -46,7 +46,7 @@ MANIFEST = Manifest(
     files={path: entry for path, entry in ENTRIES.items() if not path.startswith("reports/")},
 )
 MEASUREMENTS = Measurements(
-    schema=5,
+    schema=6,
     manifest=MANIFEST.identity,
     cost_ms={"target": {1: 1.0}},
     acceptance=(),
@@ -233,7 +233,7 @@ def test_twins_in_different_records_are_refused(root: Path) -> None:
 def test_an_artifact_of_the_first_schema_is_refused(root: Path) -> None:
     (root / "manifest.json").write_bytes(b'{"schema": 1}')
     (root / "measurements.json").unlink()
-    assert "schema 1 is older than this speccompile reads (5)" in refusal(root)
+    assert "schema 1 is older than this speccompile reads (6)" in refusal(root)
 
 
 def test_the_host_is_checked_last(root: Path) -> None:

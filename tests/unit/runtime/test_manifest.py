@@ -36,7 +36,7 @@ TARGET = EngineInfo(
 )
 DRAFT = replace(TARGET, role="draft", graph="engines/cpu/draft.onnx", backend="onnxruntime")
 MANIFEST = Manifest(
-    schema=5,
+    schema=6,
     name="tiny",
     compiler_version="0.1.0",
     model=ModelInfo(512, 256, 2, 2, 16, None, (0, 2)),
@@ -263,7 +263,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 def test_an_artifact_of_the_first_schema_is_refused_by_what_is_read() -> None:
     message = refusal(b'{"schema": 1, "defaults": {}}')
-    assert "schema 1 is older than this speccompile reads (5): build it again" in message
+    assert "schema 1 is older than this speccompile reads (6): build it again" in message
 
 
 # The place in the document, what is put there, and what the refusal says.

@@ -16,7 +16,7 @@ from speccompile.runtime.measurements import (
 from tests.unit.runtime.test_manifest import MANIFEST, TARGET, WITH_EXPERTS
 
 MEASUREMENTS = Measurements(
-    schema=5,
+    schema=6,
     manifest=MANIFEST.identity,
     cost_ms={"target": {1: 1.25, 2: 1, 16: 9.5}, "draft": {1: 0.5}},
     acceptance=(0.75, 0.5),

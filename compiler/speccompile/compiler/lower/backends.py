@@ -15,7 +15,7 @@ from speccompile.compiler.lower.decomposed_attention import (
     DECOMPOSED_ATTENTION,
 )
 from speccompile.compiler.lower.fuse_projections import FUSE_PROJECTIONS
-from speccompile.compiler.lower.group_query_attention import GROUP_QUERY_ATTENTION
+from speccompile.compiler.lower.fused_attention import FUSED_ATTENTION
 from speccompile.compiler.lower.grouped_heads import GROUPED_HEADS
 from speccompile.compiler.lower.half_precision import HALF_PRECISION
 from speccompile.compiler.lower.insert_verify import insert_verify
@@ -49,7 +49,7 @@ def lowering(
     if backend == "openvino":
         attention = [SOFTCAPPED_ATTENTION, PAGED_ATTENTION]
         return [*head, FUSE_PROJECTIONS, *attention, LAST_ROWS, *caches]
-    return [*head, FUSE_PROJECTIONS, GROUP_QUERY_ATTENTION, LAST_ROWS, PANELS, *caches]
+    return [*head, FUSE_PROJECTIONS, FUSED_ATTENTION, LAST_ROWS, PANELS, *caches]
 
 
 def encoder_lowering() -> Sequence[Pass]:

@@ -1,4 +1,4 @@
-"""The operators for CPUs, `panels.c`, as a library that ONNX Runtime loads.
+"""The operators for CPUs, `operators.c`, as a library that ONNX Runtime loads.
 
 What is installed from an artifact brings the library along; from a checkout, it is compiled once by
 the C compiler of the host. It needs nothing but libc.
@@ -21,9 +21,9 @@ DOMAIN = "speccompile.cpu"
 """Of the operators."""
 WIDTH = 16
 """Outputs of a panel."""
-LIBRARY = "panels.so"
+LIBRARY = "operators.so"
 
-_UNIT = "panels.c"
+_UNIT = "operators.c"
 # Products are fused where the source says so, and nowhere else.
 _OPTIONS = ("-std=c11", "-O3", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-shared")
 _LINKING = ("-Wl,--build-id=none", "-s")

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 enum { API_VERSION = 17, INVALID_ARGUMENT = 2, LATEST = INT32_MAX };
-enum { FLOAT = 1, INT8 = 3, INT64 = 7, FLOAT16 = 10, BFLOAT16 = 16, ANY_TYPE = 0 };
+enum { FLOAT = 1, INT8 = 3, INT32 = 6, INT64 = 7, BOOL = 9, FLOAT16 = 10, BFLOAT16 = 16, ANY_TYPE = 0 };
 enum { REQUIRED = 0, OPTIONAL = 1 };
 
 typedef struct Status Status;
@@ -34,6 +34,7 @@ typedef struct {
 #define GET_RANK(api) ((Status * (*)(const Shape *, size_t *)) api[61])
 #define GET_DIMENSIONS(api) ((Status * (*)(const Shape *, int64_t *, size_t)) api[62])
 #define GET_SHAPE(api) ((Status * (*)(const Value *, Shape **)) api[65])
+#define GET_FLOAT(api) ((Status * (*)(const Info *, const char *, float *)) api[85])
 #define GET_INTEGER(api) ((Status * (*)(const Info *, const char *, int64_t *)) api[86])
 #define GET_INPUT(api) ((Status * (*)(const Context *, size_t, const Value **)) api[90])
 #define GET_OUTPUT(api) ((Status * (*)(Context *, size_t, const int64_t *, size_t, Value **)) api[91])

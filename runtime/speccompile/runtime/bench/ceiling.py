@@ -38,8 +38,8 @@ _AS_STORED = ("PanelMatMul", 1)
 _TABLES = {
     ("Gather", 0),
     ("PanelGather", 0),
-    ("GroupQueryAttention", 7),
-    ("GroupQueryAttention", 8),
+    ("CachedAttention", 8),
+    ("CachedAttention", 9),
     ("RotaryEmbedding", 1),
     ("RotaryEmbedding", 2),
 }

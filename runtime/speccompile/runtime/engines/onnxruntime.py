@@ -8,7 +8,6 @@ from copy import copy
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from speccompile.runtime.engine import Logits
 from speccompile.runtime.engines.cursor import Cursor
@@ -22,13 +21,11 @@ from speccompile.runtime.manifest import EngineInfo
 __all__ = ["OnnxRuntimeEngine"]
 
 _KEPT_ROWS = 16  # bindings up to so many rows are kept: decoding uses the same few again
-_TREE_ROWS = 128  # that sliding layers are lowered for
-_WINDOW_KEY = "speccompile.sliding_window"  # of the graph's metadata
-_UNSEEN = np.finfo(np.float32).min  # finite: a block of nothing else must not become NaN
+_CHAIN = np.zeros((0, 0), np.bool_)  # in it a row sees all before it
 
 
 class OnnxRuntimeEngine(Cursor):
-    """Runs a graph lowered with `GroupQueryAttention` (see that pass for its inputs)."""
+    """Runs a graph lowered with `CachedAttention` (see that pass for its inputs)."""
 
     def __init__(
         self,
@@ -51,13 +48,7 @@ class OnnxRuntimeEngine(Cursor):
             if cache_of
             else _new_caches(info, self._inputs)
         )
-        metadata = self._session.get_modelmeta().custom_metadata_map
-        windows = {
-            "attention_bias": info.capacity,
-            "sliding_bias": int(metadata.get(_WINDOW_KEY, 0)),
-        }
         self._has_source = "source_key.0" in self._inputs
-        self._windows = {name: windows[name] for name in windows.keys() & self._inputs}
         self._bindings: dict[tuple[int, int], tuple[ort.IOBinding, Logits]] = {}
 
     def another(self) -> OnnxRuntimeEngine:
@@ -69,8 +60,8 @@ class OnnxRuntimeEngine(Cursor):
 
     @property
     def takes_trees(self) -> bool:
-        """Graphs of older versions do not, nor those with a position bias, which counts slots."""
-        return bool(self._windows) and not self._has_source
+        """Not with a position bias, which counts slots."""
+        return not self._has_source
 
     def step(
         self,
@@ -83,23 +74,19 @@ class OnnxRuntimeEngine(Cursor):
         start = self.reserve(rows)
         end, wanted = start + rows, rows if last is None else last
         tree = seen_rows(rows, parents)
-        is_tree = tree is not None
-        if is_tree:
-            self._check_tree(rows)
-        seen = np.tri(rows, dtype=np.bool_) if tree is None else tree
-        positions = start + seen.sum(axis=1) - 1
-        # The operator takes a step of all slots for a prompt, and numbers its positions itself.
-        slots = end + 1 if is_tree and start == 0 else end
+        if tree is not None and not self.takes_trees:
+            raise EngineError(
+                f"{self._graph}: takes chains of rows only, for its position bias counts slots"
+            )
+        depths = np.arange(rows) if tree is None else tree.sum(axis=1) - 1
         binding, logits = self._bindings.get((rows, wanted)) or self._bind(rows, wanted)
         feeds = {
             "input_ids": np.array([tokens], np.int64),
-            "position_ids": positions[None],
+            "position_ids": (start + depths)[None],
             "logit_rows": np.arange(rows - wanted, rows),
-            "seqlens_k": np.array([end - 1], np.int32),
-            "total_sequence_length": np.array(slots, np.int32),
+            "past_lens": np.array([start], np.int32),
+            "ancestors": _CHAIN if tree is None else tree,
         }
-        for name, window in self._windows.items():
-            feeds[name] = _bias(seen, positions, window, start, slots)
         for name in self._inputs & feeds.keys():
             binding.bind_cpu_input(name, feeds[name])
         if self._has_source:
@@ -120,22 +107,6 @@ class OnnxRuntimeEngine(Cursor):
         for name, rows in self._encoder.rows.items():
             binding.bind_ortvalue_input(name, rows)
 
-    def _check_tree(self, rows: int) -> None:
-        if self._has_source:
-            raise EngineError(
-                f"{self._graph}: takes chains of rows only, for its position bias counts slots"
-            )
-        if not self._windows:
-            raise EngineError(
-                f"{self._graph}: takes chains of proposals only, for an older version lowered it; "
-                "build the artifact again"
-            )
-        if "sliding_bias" in self._windows and rows > _TREE_ROWS:
-            raise EngineError(
-                f"{self._graph}: its sliding layers take trees of up to {_TREE_ROWS} rows, "
-                f"not {rows}; propose fewer"
-            )
-
     def _bind(self, rows: int, wanted: int) -> tuple[ort.IOBinding, Logits]:
         """Bind caches and logits for numbers of rows; small numbers come again and are kept."""
         binding = self._session.io_binding()
@@ -149,22 +120,6 @@ class OnnxRuntimeEngine(Cursor):
         if rows <= _KEPT_ROWS:
             self._bindings[rows, wanted] = bound
         return bound
-
-
-def _bias(
-    seen: NDArray[np.bool_], positions: NDArray[np.int64], window: int, start: int, slots: int
-) -> NDArray[np.float32]:
-    """What hides from rows at `positions` [N] the slots that they do not see, [1, 1, N, slots].
-
-    Of the rows of the step, from slot `start` on, each may see those in `seen` [N, N], and all that
-    are committed; of these, the last `window` positions, its own included.
-    """
-    is_near = positions > positions[:, None] - window
-    bias = np.zeros((len(positions), slots), np.float32)
-    bias[:, start : start + len(positions)][~(seen & is_near)] = _UNSEEN
-    for row, first in enumerate(positions + 1 - window):
-        bias[row, : min(max(first, 0), start)] = _UNSEEN
-    return bias[None, None]
 
 
 def _new_caches(info: EngineInfo, inputs: Iterable[str]) -> dict[str, ort.OrtValue]:

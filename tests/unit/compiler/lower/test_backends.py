@@ -5,7 +5,7 @@ import pytest
 from speccompile.compiler.lower.backends import Library, lowering, plan_lowering
 
 OPENVINO = ["fuse_projections", "softcapped_attention", "paged_attention", "last_rows"]
-ONNXRUNTIME = ["fuse_projections", "group_query_attention", "last_rows", "panels"]
+ONNXRUNTIME = ["fuse_projections", "fused_attention", "last_rows", "panels"]
 
 
 @pytest.mark.parametrize(
