@@ -75,27 +75,47 @@ AVX2 static inline __m256 tangent(__m256 x) {
   return _mm256_or_ps(found, _mm256_and_ps(sign, x));
 }
 
-// The products of a query with `count` keys, 8 at most, which are `stride` apart.
-AVX2 static inline void products_of(const float *query, const float *keys, size_t stride, size_t dim,
-                                    size_t count, float *scores) {
-  const float *key[8];
-  __m256 sums[8];
-  for (size_t j = 0; j < 8; j++) {
-    key[j] = keys + (j < count ? j : count - 1) * stride;
-    sums[j] = _mm256_setzero_ps();
-  }
+// The products of a query with eight keys.
+AVX2 static inline __attribute__((always_inline)) __m256 products_of(const float *query,
+                                                                     const float *const key[8],
+                                                                     size_t dim) {
   const size_t whole = dim - dim % LANES_OF_8;
+  __m256 sums[8];
+  for (int j = 0; j < 8; j++)
+    sums[j] = _mm256_setzero_ps();
   for (size_t c = 0; c < whole; c += LANES_OF_8) {
     const __m256 q = _mm256_loadu_ps(query + c);
-    for (size_t j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++)
       sums[j] = _mm256_fmadd_ps(q, _mm256_loadu_ps(key[j] + c), sums[j]);
   }
+  if (whole == dim)
+    return sums_of(sums);
   float found[8];
   _mm256_storeu_ps(found, sums_of(sums));
   for (size_t c = whole; c < dim; c++)
-    for (size_t j = 0; j < 8; j++)
+    for (int j = 0; j < 8; j++)
       found[j] += query[c] * key[j][c];
-  memcpy(scores, found, count * sizeof *scores);
+  return _mm256_loadu_ps(found);
+}
+
+// The products of a query with `count` keys that follow one another.
+AVX2 static void score(const float *query, const float *keys, size_t dim, size_t count,
+                       float *scores) {
+  const float *key[8];
+  size_t slot = 0;
+  for (; slot + 8 <= count; slot += 8) {
+    for (size_t j = 0; j < 8; j++)
+      key[j] = keys + (slot + j) * dim;
+    _mm256_storeu_ps(scores + slot, products_of(query, key, dim));
+  }
+  if (slot == count)
+    return;
+  for (size_t j = 0; j < 8; j++) // the last one again, for what is missing
+    key[j] = keys + (slot + j < count ? slot + j : count - 1) * dim;
+  float found[8];
+  _mm256_storeu_ps(found, products_of(query, key, dim));
+  for (size_t j = 0; slot + j < count; j++)
+    scores[slot + j] = found[j];
 }
 
 // Scores become weights that sum up to 1.
@@ -172,18 +192,18 @@ AVX2 static void attend(const Head *head, QueryRow *rows, size_t count) {
   for (size_t block = first; block < end; block += BLOCK)
     for (size_t r = 0; r < count; r++) {
       const QueryRow *row = rows + r;
+      const size_t from = row->first > block ? row->first : block;
       const size_t to = row->end < block + BLOCK ? row->end : block + BLOCK;
-      for (size_t slot = row->first > block ? row->first : block; slot < to; slot += 8)
-        products_of(row->query, head->keys + slot * dim, dim, dim, to - slot < 8 ? to - slot : 8,
-                    row->scores + slot - row->first);
+      if (from < to)
+        score(row->query, head->keys + from * dim, dim, to - from, row->scores + from - row->first);
     }
   for (size_t r = 0; r < count; r++) {
     QueryRow *row = rows + r;
     row->count = row->end - row->first;
     for (size_t other = 0; row->others && other < head->rows; other++)
       if (row->others[other])
-        products_of(row->query, head->keys + (head->past + other) * dim, dim, dim, 1,
-                    row->scores + row->count++);
+        score(row->query, head->keys + (head->past + other) * dim, dim, 1,
+              row->scores + row->count++);
     soften(head, row);
   }
   for (size_t block = first; block < end; block += BLOCK)
