@@ -140,15 +140,17 @@ class Runner:
 
     @property
     def takes_trees(self) -> bool:
-        """Whether a tree's rows are the target's own but for the rounding of FP32 sums.
+        """Whether a tree's rows are the target's own: to the bit with ONNX Runtime, and with
+        OpenVINO but for the rounding of FP32 sums.
 
-        INT8 weights round activations, and BF16 everything: there, rows off the first chain are
+        There, INT8 weights round activations, and BF16 everything: rows off the first chain are
         1e-2 of the largest logit apart from those of plain decoding, which could decide otherwise.
         """
         if self.placement:
             return False
         info = self.manifest.engines["target"]
-        exact = info.arithmetic == "fp32" and info.precision in ("fp32", "fp16", "bf16")
+        rounds_sums = info.arithmetic == "fp32" and info.precision in ("fp32", "fp16", "bf16")
+        exact = info.backend == "onnxruntime" or rounds_sums
         return exact and self.engine("target").takes_trees
 
     def describe(self, role: str) -> str:

@@ -22,6 +22,7 @@
     for (size_t i = 0; i < depth; i++)                                                             \
       UNROLL for (int c = 0; c < count; c++) {                                                     \
         const TYPE *place = panels + ((size_t)c * depth + i) * WIDTH;                              \
+        FETCH(place);                                                                              \
         V weights[SHARE];                                                                          \
         UNROLL for (int s = 0; s < SHARE; s++) weights[s] = FROM(place + s * LANES);               \
         UNROLL for (int r = 0; r < rows; r++) {                                                    \
