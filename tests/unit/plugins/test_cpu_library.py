@@ -164,6 +164,15 @@ def test_it_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert not [*(tmp_path / "elsewhere").iterdir()]
 
 
+def test_a_processor_that_they_are_not_for_is_the_reason() -> None:
+    class Refusing:
+        def register_custom_ops_library(self, path: str) -> None:
+            assert path.endswith(".so")
+            raise RuntimeError("the processor has\nno AVX2 and FMA")
+
+    assert load_operators(Refusing()) == "the processor has no AVX2 and FMA"
+
+
 def test_a_folder_that_cannot_be_written_is_said_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(CpuLibraryError, match=r"file/.* cannot be written .*\$SPECCOMPILE_CACHE"):

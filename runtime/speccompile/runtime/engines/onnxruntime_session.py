@@ -32,17 +32,19 @@ def open_session(graph: Path, threads: int) -> ort.InferenceSession:
     except Exception as error:  # the library raises classes of its own, all unrelated
         reason = one_line(error)
         if lacking and DOMAIN in reason:
-            reason = str(lacking)
+            reason = lacking
         raise EngineError(f"{graph}: ONNX Runtime cannot open it: {reason}") from error
 
 
-def load_operators(options: Options) -> CpuLibraryError | None:
+def load_operators(options: Options) -> str | None:
     """Let a session have our own operators; where they cannot be had, why. Not every graph needs
     them."""
     try:
         options.register_custom_ops_library(str(cpu_library(default_cache() / "operators")))
     except CpuLibraryError as error:
-        return error
+        return str(error)
+    except Exception as error:  # of ONNX Runtime's own classes: the library refuses the processor
+        return one_line(error)
     return None
 
 
