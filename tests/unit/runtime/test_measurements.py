@@ -68,7 +68,7 @@ def test_a_flipped_or_missing_byte_is_refused() -> None:
 
 
 def test_another_schema_is_refused() -> None:
-    assert "schema 1 is older than this speccompile reads (5)" in refusal_of(
+    assert "schema 1 is older than this speccompile reads (6)" in refusal_of(
         lambda changed: changed.update(schema=1)
     )
 
