@@ -46,9 +46,11 @@ class Case(NamedTuple):
 @pytest.fixture(scope="module")
 def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Case]:
     @cache
-    def build(family: str, capacity: int = CONTEXT) -> Case:
+    def build(family: str, capacity: int = CONTEXT, precision: str = "fp32") -> Case:
         model, folder = tiny(family), tmp_path_factory.mktemp(family)
-        info, graph = tiny_engine(model, "onnxruntime", folder, capacity=capacity)
+        info, graph = tiny_engine(
+            model, "onnxruntime", folder, capacity=capacity, precision=precision
+        )
         return Case(info, graph, OnnxRuntimeEngine(info, graph, threads=1))
 
     return build
@@ -67,6 +69,16 @@ def test_a_row_is_the_last_of_its_chain(
     engine = case_of(family).engine
     _commit(engine, tokens[:start])
     _check_rows(engine, tokens[start : start + len(parents)], parents, range(len(parents)))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "bf16", "int8"])
+@SHAPES
+def test_that_holds_for_weights_of_any_precision(
+    case_of: Callable[..., Case], tokens: list[int], parents: list[int], precision: str
+) -> None:
+    engine = case_of("llama", precision=precision).engine
+    _commit(engine, tokens[:60])
+    _check_rows(engine, tokens[60 : 60 + len(parents)], parents, range(len(parents)))
 
 
 @FAMILIES
