@@ -149,8 +149,9 @@ class Runner:
         if self.placement:
             return False
         info = self.manifest.engines["target"]
-        rounds_sums = info.arithmetic == "fp32" and info.precision in ("fp32", "fp16", "bf16")
-        exact = info.backend == "onnxruntime" or rounds_sums
+        exact = info.backend == "onnxruntime" or (
+            info.arithmetic == "fp32" and info.precision in ("fp32", "fp16", "bf16")
+        )
         return exact and self.engine("target").takes_trees
 
     def describe(self, role: str) -> str:

@@ -9,10 +9,17 @@ import onnx_ir as ir
 from onnx_ir.passes.common import RemoveUnusedNodesPass
 
 from speccompile.compiler.contract import WINDOW_KEY
+from speccompile.compiler.graph import declare
 from speccompile.compiler.lower.linear import stored_array
 from speccompile.compiler.lower.passes import LoweringError
 
-__all__ = ["CachedAttention", "cached_attentions", "extent", "replace_interface"]
+__all__ = [
+    "CachedAttention",
+    "cached_attentions",
+    "extent",
+    "position_ids",
+    "replace_interface",
+]
 
 _CACHES = ("key_cache.", "value_cache.")
 
@@ -75,14 +82,21 @@ def cached_attentions(model: ir.Model) -> Iterator[CachedAttention]:
 def replace_interface(
     model: ir.Model, add: Sequence[ir.Value], outputs: Container[str | None]
 ) -> None:
-    """Keep the outputs called `outputs` and the inputs that these need, with `add` before the
-    caches."""
+    """Keep the outputs called `outputs` and the inputs that these need, with `add`, as far as they
+    are new, before the caches."""
     graph = model.graph
     graph.outputs[:] = [value for value in graph.outputs if value.name in outputs]
     RemoveUnusedNodesPass()(model)
+    new = [value for value in add if value not in graph.inputs]
     used = [value for value in graph.inputs if value.uses()]
     caches = [value for value in used if _is_cache(value)]
-    graph.inputs[:] = [*(value for value in used if not _is_cache(value)), *add, *caches]
+    graph.inputs[:] = [*(value for value in used if not _is_cache(value)), *new, *caches]
+
+
+def position_ids(graph: ir.Graph) -> ir.Value:
+    """Where rows stand, [B, N]: the graph's input or, where it has none, one to add."""
+    given = next((value for value in graph.inputs if value.name == "position_ids"), None)
+    return given or declare("position_ids", ir.DataType.INT64, ("B", "N"))
 
 
 def extent(value: ir.Value, axis: int) -> int:

@@ -29,6 +29,7 @@ from speccompile.compiler.graph import GraphBuilder, declare
 from speccompile.compiler.lower.cached_attention import (
     CachedAttention,
     cached_attentions,
+    position_ids,
     replace_interface,
 )
 from speccompile.compiler.lower.passes import Pass
@@ -41,17 +42,14 @@ def _rewrite(model: ir.Model) -> int:
     graph = model.graph
     past = declare("past_lens", ir.DataType.INT32, ("B",))
     ancestors = declare("ancestors", ir.DataType.BOOL, ("T", "T"))
+    positions = position_ids(graph)
     found = list(cached_attentions(model))
-    if not found:
-        return 0
-    positions = next((each for each in graph.inputs if each.name == "position_ids"), None)
-    added = [] if positions else [declare("position_ids", ir.DataType.INT64, ("B", "N"))]
     for attention in found:
-        _replace(graph, attention, [past, positions or added[0], ancestors])
+        _replace(graph, attention, [past, positions, ancestors])
     if any(attention.position_bias for attention in found):
         _end_slots(graph, past)
     outputs = frozenset(str(value.name) for value in graph.outputs)
-    replace_interface(model, [*added, past, ancestors], outputs)
+    replace_interface(model, [positions, past, ancestors], outputs)
     model.opset_imports[DOMAIN] = 1
     return len(found)
 

@@ -17,6 +17,7 @@ from speccompile.compiler.lower.cached_attention import (
     CachedAttention,
     cached_attentions,
     extent,
+    position_ids,
     replace_interface,
 )
 from speccompile.compiler.lower.passes import Pass
@@ -30,12 +31,11 @@ def _rewrite(model: ir.Model) -> int:
     if not found:
         return 0
     ancestors = declare("ancestors", ir.DataType.BOOL, ("N", "N"))
-    positions = next((each for each in graph.inputs if each.name == "position_ids"), None)
-    added = [] if positions else [declare("position_ids", ir.DataType.INT64, ("B", "N"))]
+    positions = position_ids(graph)
     masks: dict[int | None, ir.Value] = {}
     for attention in found:
-        _replace(graph, attention, ancestors, positions or added[0], masks)
-    added = [value for value in (*added, ancestors) if value.uses()]
+        _replace(graph, attention, ancestors, positions, masks)
+    added = [value for value in (positions, ancestors) if value.uses()]
     replace_interface(model, added, {str(value.name) for value in graph.outputs})
     return len(found)
 

@@ -179,6 +179,13 @@ AVX2 static inline void mix(const float *weights, const float *values, size_t di
       mixed[rest] = fmaf(weights[slot], values[slot * dim + rest], mixed[rest]);
 }
 
+// How many slots of a block a row sees of those that follow one another, and the first.
+static inline size_t seen_of(const QueryRow *row, size_t block, size_t *from) {
+  const size_t to = row->end < block + BLOCK ? row->end : block + BLOCK;
+  *from = row->first > block ? row->first : block;
+  return *from < to ? to - *from : 0;
+}
+
 // All rows over one head's cache, which is read in blocks: each is in the nearest cache while the
 // rows see it.
 AVX2 static void attend(const Head *head, QueryRow *rows, size_t count) {
@@ -192,10 +199,10 @@ AVX2 static void attend(const Head *head, QueryRow *rows, size_t count) {
   for (size_t block = first; block < end; block += BLOCK)
     for (size_t r = 0; r < count; r++) {
       const QueryRow *row = rows + r;
-      const size_t from = row->first > block ? row->first : block;
-      const size_t to = row->end < block + BLOCK ? row->end : block + BLOCK;
-      if (from < to)
-        score(row->query, head->keys + from * dim, dim, to - from, row->scores + from - row->first);
+      size_t from;
+      const size_t seen = seen_of(row, block, &from);
+      if (seen)
+        score(row->query, head->keys + from * dim, dim, seen, row->scores + from - row->first);
     }
   for (size_t r = 0; r < count; r++) {
     QueryRow *row = rows + r;
@@ -209,10 +216,10 @@ AVX2 static void attend(const Head *head, QueryRow *rows, size_t count) {
   for (size_t block = first; block < end; block += BLOCK)
     for (size_t r = 0; r < count; r++) {
       const QueryRow *row = rows + r;
-      const size_t from = row->first > block ? row->first : block;
-      const size_t to = row->end < block + BLOCK ? row->end : block + BLOCK;
-      if (from < to)
-        mix(row->scores + from - row->first, head->values + from * dim, dim, to - from, row->mixed);
+      size_t from;
+      const size_t seen = seen_of(row, block, &from);
+      if (seen)
+        mix(row->scores + from - row->first, head->values + from * dim, dim, seen, row->mixed);
     }
   for (size_t r = 0; r < count; r++) {
     const QueryRow *row = rows + r;

@@ -33,15 +33,12 @@ typedef struct {
 typedef struct {
   const Attention *with;
   Tensor query, key, value, keys, values, past, positions, ancestors, cosines, sines, bias;
+  const float *q, *k, *v;       // the first row's
+  size_t q_stride, kv_stride;   // to the next row's
   float *mixed, *new_keys, *new_values;
   size_t batch, rows, heads, kv_heads, dim, slots, half, group, parts;
   int failed; // for want of memory
 } Step;
-
-static const float *row_of(const Tensor *tensor, const Tensor *packed, size_t row, size_t before) {
-  const Tensor *in = tensor->data ? tensor : packed;
-  return (const float *)in->data + row * (size_t)in->dimensions[2] + (tensor->data ? 0 : before);
-}
 
 static size_t past_of(const Step *step, size_t sequence) {
   return (size_t)((const int32_t *)step->past.data)[sequence];
@@ -63,11 +60,9 @@ static void append_part(void *given, size_t part) {
   const size_t sequence = part / step->kv_heads, head = part % step->kv_heads, dim = step->dim;
   const size_t at = (part * step->slots + past_of(step, sequence)) * dim;
   for (size_t n = 0; n < step->rows; n++) {
-    const size_t row = sequence * step->rows + n, before = (step->heads + head) * dim;
-    turn(step, row, row_of(&step->key, &step->query, row, before) + (step->key.data ? head * dim : 0),
-         step->new_keys + at + n * dim);
-    const float *value = row_of(&step->value, &step->query, row, before + step->kv_heads * dim);
-    memcpy(step->new_values + at + n * dim, value + (step->value.data ? head * dim : 0),
+    const size_t row = sequence * step->rows + n;
+    turn(step, row, step->k + row * step->kv_stride + head * dim, step->new_keys + at + n * dim);
+    memcpy(step->new_values + at + n * dim, step->v + row * step->kv_stride + head * dim,
            dim * sizeof(float));
   }
 }
@@ -111,7 +106,7 @@ static void attend_part(void *given, size_t part) {
     const size_t n = (from + r) / step->group, row = sequence * step->rows + n;
     const size_t head = kv_head * step->group + (from + r) % step->group;
     float *query = numbers + r * (width + dim);
-    turn(step, row, row_of(&step->query, &step->query, row, 0) + head * dim, query);
+    turn(step, row, step->q + row * step->q_stride + head * dim, query);
     rows[r] = (QueryRow){.query = query,
                          .scores = query + dim,
                          .mixed = step->mixed + (row * step->heads + head) * dim};
@@ -169,6 +164,14 @@ static Status *read_step(Api api, const Context *context, Step *step) {
   step->batch = (size_t)batch, step->rows = (size_t)rows, step->slots = (size_t)slots;
   step->heads = (size_t)heads, step->kv_heads = (size_t)kv_heads, step->dim = (size_t)dim;
   step->group = step->heads / step->kv_heads;
+  step->q = step->query.data, step->q_stride = (size_t)step->query.dimensions[2];
+  if (step->key.data) {
+    step->k = step->key.data, step->v = step->value.data;
+    step->kv_stride = step->kv_heads * step->dim;
+  } else {
+    step->k = step->q + step->heads * step->dim, step->v = step->k + step->kv_heads * step->dim;
+    step->kv_stride = step->q_stride;
+  }
   if (step->cosines.data)
     step->half = (size_t)step->cosines.dimensions[1];
   const int64_t *angles = step->cosines.dimensions;
